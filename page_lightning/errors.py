@@ -1,0 +1,29 @@
+"""One exception type per user mistake.
+
+Every message is one line that names the option, file or value to change; the command line prints it and exits with
+status 2.
+"""
+
+
+class PageLightningError(Exception):
+    """Base of every error a user can cause and mend."""
+
+
+class DataSourceError(PageLightningError):
+    """A data set is unknown, missing, truncated, cannot be downloaded, or its content is not what it should be."""
+
+
+class PartitionError(PageLightningError):
+    """A graph cannot be divided among the clients as asked."""
+
+
+class SplitError(PageLightningError):
+    """Training, validation and test nodes cannot be drawn as asked."""
+
+
+class ConfigurationError(PageLightningError):
+    """Options that contradict each other or the data."""
+
+
+class CheckpointMismatchError(PageLightningError):
+    """A checkpoint does not belong to the model or the data it is loaded for."""
