@@ -1,0 +1,1 @@
+"""One reader per file format that node-classification graphs are published in."""
