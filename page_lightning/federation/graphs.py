@@ -1,0 +1,196 @@
+"""The clients' graphs as one block-diagonal graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import torch
+from scipy import sparse
+from torch import Tensor
+
+from page_lightning.federation.flow import Flow, SparseFlow
+
+SplitName = Literal["train", "val", "test"]
+
+
+@dataclass(frozen=True, eq=False)
+class ClientGraphs:
+    """``K`` client graphs, one after the other, without edges between them.
+
+    Args:
+        x: features, float ``[N, F]``, dense or ``torch.sparse_csr``.
+        edge_index: symmetric edges without self-loops, int64 ``[2, E]``, sorted by target; ends are rows of ``x``.
+        y: class of each node, int64 ``[N]``.
+        sizes: nodes of each client, ``K`` numbers that sum to ``N``; a slot may be empty.
+        node_id: the id of each node in the source graph, int64 ``[N]``.
+        masks: ``train``, ``val`` and ``test`` nodes, bool ``[N]`` each.
+        num_classes: ``C``.
+        clients: the identity of each slot; 0 to ``K - 1`` unless this is a part of a larger federation.
+    """
+
+    x: Tensor
+    edge_index: Tensor
+    y: Tensor
+    sizes: tuple[int, ...]
+    node_id: Tensor
+    masks: dict[SplitName, Tensor]
+    num_classes: int
+    clients: tuple[int, ...] = ()
+    _flows: dict[object, Flow] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.clients:
+            object.__setattr__(self, "clients", tuple(range(len(self.sizes))))
+
+    @classmethod
+    def from_assignment(
+        cls,
+        x: Tensor,
+        edge_index: Tensor,
+        y: Tensor,
+        assignment: Tensor,
+        masks: dict[SplitName, Tensor],
+        num_classes: int,
+        num_clients: int,
+    ) -> ClientGraphs:
+        """Cut a source graph into clients; edges between clients are dropped.
+
+        Args:
+            x: ``[N, F]``, dense or ``torch.sparse_csr``.
+            edge_index: symmetric, without self-loops, ``[2, E]``.
+            y: ``[N]``.
+            assignment: the client of each node, ``[N]``; a negative one leaves the node out.
+            masks: bool ``[N]`` each.
+            num_classes: ``C``.
+            num_clients: ``K``.
+        """
+        owner = assignment.numpy()
+        order = np.argsort(owner, kind="stable")
+        order = order[owner[order] >= 0]
+        position = np.full(len(owner), -1, dtype=np.int64)
+        position[order] = np.arange(len(order))
+        source, target = edge_index.numpy()
+        inside = (owner[source] == owner[target]) & (owner[source] >= 0)
+        source, target = position[source[inside]], position[target[inside]]
+        by_target = np.lexsort((source, target))
+        node_id = torch.from_numpy(order)
+        return cls(
+            x=_select_rows(x, node_id),
+            edge_index=torch.from_numpy(np.stack([source[by_target], target[by_target]])),
+            y=y[node_id],
+            sizes=tuple(np.bincount(owner[order], minlength=num_clients).tolist()),
+            node_id=node_id,
+            masks={name: mask[node_id] for name, mask in masks.items()},
+            num_classes=num_classes,
+        )
+
+    @property
+    def num_clients(self) -> int:
+        """``K``, empty slots counted."""
+        return len(self.sizes)
+
+    @property
+    def num_nodes(self) -> int:
+        """``N``, over all clients."""
+        return len(self.y)
+
+    @property
+    def num_features(self) -> int:
+        """``F``."""
+        return self.x.shape[1]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the tensors are."""
+        return self.y.device
+
+    @cached_property
+    def client(self) -> Tensor:
+        """The slot of each node, int64 ``[N]``."""
+        slots = torch.arange(self.num_clients, device=self.device)
+        return torch.repeat_interleave(slots, torch.tensor(self.sizes, device=self.device), output_size=self.num_nodes)
+
+    def count(self, split: SplitName) -> Tensor:
+        """Nodes of a split on each client, int64 ``[K]``."""
+        return torch.bincount(self.client[self.masks[split]], minlength=self.num_clients)
+
+    def to(self, device: torch.device | str) -> ClientGraphs:
+        """The same graphs on another device; on the same device this object itself."""
+        if torch.device(device) == self.device:
+            return self
+        return ClientGraphs(
+            self.x.to(device),
+            self.edge_index.to(device),
+            self.y.to(device),
+            self.sizes,
+            self.node_id.to(device),
+            {name: mask.to(device) for name, mask in self.masks.items()},
+            self.num_classes,
+            self.clients,
+        )
+
+    def select(self, slots: Sequence[int]) -> ClientGraphs:
+        """The graphs of some slots alone, in ascending slot order."""
+        chosen = sorted(slots)
+        if chosen == list(range(self.num_clients)):
+            return self
+        assignment = torch.full((self.num_clients,), -1, dtype=torch.int64)
+        assignment[chosen] = torch.arange(len(chosen))
+        part = ClientGraphs.from_assignment(
+            self.x.cpu(),
+            self.edge_index.cpu(),
+            self.y.cpu(),
+            assignment[self.client.cpu()],
+            {name: mask.cpu() for name, mask in self.masks.items()},
+            self.num_classes,
+            len(chosen),
+        )
+        return ClientGraphs(
+            part.x,
+            part.edge_index,
+            part.y,
+            part.sizes,
+            self.node_id.cpu()[part.node_id],
+            part.masks,
+            self.num_classes,
+            tuple(self.clients[slot] for slot in chosen),
+        ).to(self.device)
+
+    def flow(
+        self, num_hops: int, dtype: torch.dtype, targets: SplitName | None = None, *, compact: bool = False
+    ) -> SparseFlow:
+        """What a backbone runs on.
+
+        Args:
+            num_hops: message-passing layers of the backbone.
+            dtype: of features and edge weights.
+            targets: compute outputs of these nodes only, touching just the rows they depend on; by default all nodes.
+            compact: the first layer's weights come as :class:`~page_lightning.federation.compact.CompactRows`.
+        """
+        key = (num_hops, dtype, targets, compact)
+        if key not in self._flows:
+            mask = None if targets is None else self.masks[targets]
+            self._flows[key] = SparseFlow.build(self, num_hops, dtype, mask, compact=compact)
+        return self._flows[key]  # type: ignore[return-value]
+
+
+def _select_rows(x: Tensor, rows: Tensor) -> Tensor:
+    if x.layout != torch.sparse_csr:
+        return x[rows]
+    chosen = to_scipy(x)[rows.numpy()]
+    return torch.sparse_csr_tensor(
+        torch.from_numpy(chosen.indptr.astype(np.int64)),
+        torch.from_numpy(chosen.indices.astype(np.int64)),
+        torch.from_numpy(chosen.data),
+        chosen.shape,
+    )
+
+
+def to_scipy(x: Tensor) -> sparse.csr_matrix:
+    """A ``torch.sparse_csr`` matrix as a SciPy one, on the CPU."""
+    arrays = (x.values().cpu().numpy(), x.col_indices().cpu().numpy(), x.crow_indices().cpu().numpy())
+    return sparse.csr_matrix(arrays, shape=tuple(x.shape))

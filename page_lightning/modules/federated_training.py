@@ -1,0 +1,365 @@
+"""Federated averaging as one LightningModule: one epoch is one communication round."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any, Literal
+
+import torch
+from lightning.pytorch import LightningModule
+from torch import Tensor
+from torch.optim import Optimizer
+from typing_extensions import override
+
+from page_lightning.backbones.base import Backbone
+from page_lightning.backbones.gcn import GCN
+from page_lightning.configuration import build_class, class_config
+from page_lightning.errors import CheckpointMismatchError, ConfigurationError
+from page_lightning.federation.aggregation import Weighting
+from page_lightning.federation.federation import Federation
+from page_lightning.federation.flow import Flow
+from page_lightning.federation.graphs import ClientGraphs, SplitName
+from page_lightning.federation.messages import Channel, Message
+from page_lightning.federation.processes import owners, sum_over_processes
+from page_lightning.federation.randomness import stream_key
+from page_lightning.federation.sampling import ClientSampler
+from page_lightning.federation.stack import Tensors
+from page_lightning.metrics.classification import ClientClassification
+from page_lightning.modules.local_training import LocalTraining, OptimizerState
+from page_lightning.modules.optimizers import OptimizerOptions
+from page_lightning.modules.stage import run_stage
+
+Evaluation = Literal["local_on_local", "global_on_local", "global_on_global", "local_on_global"]
+
+
+class FederatedTraining(LightningModule):
+    """FedAvg over clients that each hold a subgraph (PAGE Eq. 1-3, as OpenFGL simulates it).
+
+    A round: the server's model goes to the clients that take part, each trains some local epochs on its own graph, and
+    the server takes the weighted mean of their parameters. Buffers (batch-norm statistics) stay with the clients; the
+    server keeps their mean for its own evaluation only.
+
+    Args:
+        backbone: architecture of every model.
+        local_epochs: full-batch steps of each client in a round.
+        optimizer: of the clients.
+        optimizer_state: ``keep`` a client's moments from round to round, as OpenFGL does, or ``reset`` them.
+        ridge: adds ``ridge / 2 * ||theta||^2`` to each client's loss; apart from weight decay.
+        participation: share of clients that train in a round, drawn anew each round; at least one.
+        weighting: what a client counts in the mean: its ``nodes``, its ``train_nodes``, or all alike (``uniform``).
+        server_optimizer: steps the server's model along (server - mean of clients); SGD with lr 1 is plain averaging.
+        evaluation: models and data to score: the {local, global} model on {local, global} data. ``local`` is a client's
+            model after its local epochs; ``global`` data are the whole graph with the edges between clients.
+        auroc: also compute AUROC in every validation; tests always do.
+        seed: of initial weights, dropout and sampling of clients; apart from ``data.seed``.
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone = GCN(),  # noqa: B008 - options only; build() makes the parameters on a copy
+        local_epochs: int = 3,
+        optimizer: OptimizerOptions = OptimizerOptions(),  # noqa: B008 - frozen
+        optimizer_state: Literal["keep", "reset"] = "keep",
+        ridge: float = 0.0,
+        participation: float = 1.0,
+        weighting: Weighting = "nodes",
+        server_optimizer: OptimizerOptions = OptimizerOptions("SGD", lr=1.0, weight_decay=0.0),  # noqa: B008
+        evaluation: list[Evaluation] = ["local_on_local", "global_on_local"],  # noqa: B006 - never changed
+        auroc: bool = False,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        # A checkpoint's hyperparameters are plain values.
+        backbone = build_class(backbone) if isinstance(backbone, dict) else build_class(class_config(backbone))
+        optimizer, server_optimizer = (
+            OptimizerOptions(**o) if isinstance(o, dict) else o for o in (optimizer, server_optimizer)
+        )
+        self.automatic_optimization = False
+        if local_epochs < 1:
+            message = f"model.local_epochs is {local_epochs}; it must be at least 1"
+            raise ConfigurationError(message)
+        if not 0 < participation <= 1:
+            message = f"model.participation is {participation}; it must be in (0, 1]"
+            raise ConfigurationError(message)
+        self.local_epochs, self.ridge, self.participation = local_epochs, ridge, participation
+        self.optimizer, self.server_optimizer = optimizer, server_optimizer
+        self.keep_optimizer_state = optimizer_state == "keep"
+        self.weighting: Weighting = weighting
+        self.evaluation, self.auroc, self.seed = list(evaluation), auroc, seed
+        self.save_hyperparameters(
+            {
+                "backbone": class_config(backbone),
+                "local_epochs": local_epochs,
+                "optimizer": asdict(optimizer),
+                "optimizer_state": optimizer_state,
+                "ridge": ridge,
+                "participation": participation,
+                "weighting": weighting,
+                "server_optimizer": asdict(server_optimizer),
+                "evaluation": list(evaluation),
+                "auroc": auroc,
+                "seed": seed,
+            }
+        )
+        self._unbuilt: tuple[Backbone, ...] = (backbone,)
+        self.federation: Federation | None = None
+        self.channel = Channel()
+        self.best: dict[str, float] = {}
+        self._sampler: ClientSampler | None = None
+        self._stage: tuple[ClientGraphs, tuple[int, ...], LocalTraining] | None = None
+        self._optimizer_store: OptimizerState = {}
+        self._metrics: dict[tuple[SplitName, Evaluation], ClientClassification] = {}
+
+    # -- building ------------------------------------------------------------------------------------------------------
+
+    def build(self, num_features: int, num_classes: int, num_clients: int) -> Federation:
+        """Create the models, from ``seed``; does nothing where they exist with these sizes.
+
+        Raises:
+            CheckpointMismatchError: they exist with other sizes.
+        """
+        sizes = {"features": num_features, "classes": num_classes, "clients": num_clients}
+        if self.federation is None:
+            (backbone,) = self._unbuilt
+            with torch.random.fork_rng([]):
+                torch.manual_seed(stream_key(self.seed) >> 1)
+                backbone.build(num_features, num_classes)
+            self.federation = Federation(backbone, num_clients)
+            self._sizes = sizes
+        elif sizes != self._sizes:
+            have, need = (", ".join(f"{v} {k}" for k, v in s.items()) for s in (self._sizes, sizes))
+            message = (
+                f"the model was made for {have}, but the data have {need}: check the checkpoint and the data options"
+            )
+            raise CheckpointMismatchError(message)
+        return self.federation
+
+    @override
+    def configure_model(self) -> None:
+        datamodule = self.trainer.datamodule  # type: ignore[attr-defined]
+        if datamodule is None:
+            message = "start the Trainer with a FederatedGraphDataModule"
+            raise ConfigurationError(message)
+        graphs: ClientGraphs = datamodule.graphs
+        federation = self.build(graphs.num_features, graphs.num_classes, graphs.num_clients)
+        owner = owners(graphs.sizes, self.trainer.world_size)
+        federation.owned = [slot for slot, rank in enumerate(owner) if rank == self.trainer.global_rank]
+
+    @property
+    def models(self) -> Federation:
+        """The federation, once built."""
+        if self.federation is None:
+            message = "the federation has no models yet: call build() or start a Trainer with a data module"
+            raise ConfigurationError(message)
+        return self.federation
+
+    @override
+    def configure_optimizers(self) -> Optimizer:
+        return self.server_optimizer.build(self.models.server.parameters())
+
+    # -- a round -------------------------------------------------------------------------------------------------------
+
+    @override
+    def training_step(self, batch: ClientGraphs, batch_idx: int = 0) -> None:
+        federation, number = self.models, self.current_epoch
+        sampler = self._sampler_for(batch)
+        slots, weights = sampler.draw(number)
+        server = federation.server_state()
+        self.channel.send(Message.of_model("down", slots, server, federation.server_state), number)
+        average, loss = self._train_clients(batch, slots, weights, server)
+        sum_over_processes([*average.values(), loss])
+        self.channel.send(Message.of_model("up", slots, server, lambda: federation.client_state(slots)), number)
+        if sampler.idle:
+            federation.put(sampler.idle, server)
+        self._step_server(average)
+        self.log("train/loss", loss, prog_bar=True, batch_size=1)
+
+    def _train_clients(
+        self, batch: ClientGraphs, slots: tuple[int, ...], weights: Tensor, server: Tensors
+    ) -> tuple[Tensors, Tensor]:
+        """This process's share of the mean of models and of the mean loss."""
+        federation = self.models
+        own = tuple(slot for slot in slots if slot in set(federation.owned))
+        if not own:
+            federation.hold(None, ())
+            zeros = {name: torch.zeros_like(tensor) for name, tensor in federation.averaged_state().items()}
+            return zeros, torch.zeros((), dtype=next(iter(server.values())).dtype, device=batch.device)
+        stage = self._stage_for(batch, own)
+        stage.begin(self.current_epoch, server, keep_optimizer_state=self.keep_optimizer_state)
+        run_stage(stage, self.local_epochs)
+        federation.hold(stage.stack, own)
+        own_weights = weights if len(own) == len(weights) else weights[list(own)]
+        loss = stage.reported["train/loss"] * (len(own) / len(slots))
+        return stage.stack.weighted_sum(own_weights.to(loss.dtype)), loss
+
+    @torch.no_grad()
+    def _step_server(self, average: Tensors) -> None:
+        optimizer = self.optimizers()
+        for name, parameter in self.models.server.named_parameters():
+            parameter.grad = parameter.detach() - average[name]
+        for name, buffer in self.models.server.named_buffers():
+            if name in average:
+                buffer.copy_(average[name])
+        optimizer.step()  # type: ignore[union-attr]
+
+    def _sampler_for(self, graphs: ClientGraphs) -> ClientSampler:
+        if self._sampler is None or self._sampler.graphs is not graphs:
+            self._sampler = ClientSampler(graphs, self.participation, self.weighting, self.seed)
+        return self._sampler
+
+    def _stage_for(self, graphs: ClientGraphs, own: tuple[int, ...]) -> LocalTraining:
+        """The stage that trains some clients; kept while the same ones train."""
+        if self._stage is not None and self._stage[0] is graphs and self._stage[1] == own:
+            return self._stage[2]
+        if self._stage is not None:
+            self._store_optimizer_state()
+        federation = self.models
+        part = graphs.select(own)
+        separate = self.participation < 1 and self.keep_optimizer_state
+        stage = LocalTraining(
+            federation.server, part, self.optimizer, self.ridge, self.seed, self.current_epoch, separate=separate
+        )
+        index = list(own)
+        stage.stack.load({name: tensor[index] for name, tensor in federation.client_buffers().items()})
+        if self.keep_optimizer_state and self._optimizer_store:
+            state = {name: {k: v[index] for k, v in s.items()} for name, s in self._optimizer_store.items()}
+            stage.load_optimizer_state(state)
+        self._stage = graphs, own, stage
+        return stage
+
+    def _store_optimizer_state(self) -> None:
+        """Write the running stage's optimizer state into the store of all clients, ``[K, ...]``."""
+        if self._stage is None or not self.keep_optimizer_state:
+            return
+        _, own, stage = self._stage
+        index = list(own)
+        for name, state in stage.optimizer_state().items():
+            kept = self._optimizer_store.setdefault(name, {})
+            for key, value in state.items():
+                if key not in kept:
+                    kept[key] = value.new_zeros(self.models.num_clients, *value.shape[1:])
+                kept[key][index] = value
+
+    # -- evaluation ----------------------------------------------------------------------------------------------------
+
+    @override
+    def validation_step(self, batch: ClientGraphs, batch_idx: int = 0) -> None:
+        self._evaluate(batch, ("val", "test") if self.trainer.state.fn == "fit" else ("val",))
+
+    @override
+    def on_test_epoch_start(self) -> None:
+        self._metrics.clear()
+
+    @override
+    def test_step(self, batch: ClientGraphs, batch_idx: int = 0) -> None:
+        self._evaluate(batch, ("test",))
+
+    def _evaluate(self, graphs: ClientGraphs, splits: tuple[SplitName, ...]) -> None:
+        """Score every mode; each process counts the nodes (or the models) of its own clients."""
+        own = torch.zeros(graphs.num_clients, dtype=torch.bool, device=graphs.device)
+        own[list(self.models.owned)] = True
+        masks = {split: graphs.masks[split] & own[graphs.client] for split in splits}
+        for split in splits:
+            for mode in self.evaluation:
+                auroc = self.auroc or self.trainer.state.fn == "test"
+                metric = ClientClassification(graphs.sizes, graphs.num_classes, auroc=auroc).to(graphs.device)
+                self._metrics[split, mode] = metric
+        for mode in self.evaluation:
+            if mode == "local_on_global":
+                self._score_clients_on_whole_graph(graphs, splits)
+                continue
+            logits = self._logits(graphs, mode)
+            for split, mask in masks.items():
+                self._metrics[split, mode].update(logits[mask], graphs.y[mask], graphs.client[mask])
+
+    @torch.no_grad()
+    def _logits(self, graphs: ClientGraphs, mode: Evaluation) -> Tensor:
+        if mode == "global_on_global":
+            return self.models.run_server(self._whole_flow(graphs))[1][graphs.node_id]
+        flow = graphs.flow(self.models.server.num_hops, self._model_dtype)
+        run = self.models.run_clients if mode == "local_on_local" else self.models.run_server
+        return run(flow)[1]
+
+    @torch.no_grad()
+    def _score_clients_on_whole_graph(self, graphs: ClientGraphs, splits: tuple[SplitName, ...]) -> None:
+        flow = self._whole_flow(graphs)
+        for slot in range(graphs.num_clients):
+            logits = self.models.run_client(slot, flow)[1][graphs.node_id]
+            for split in splits:
+                mask = graphs.masks[split] if slot in set(self.models.owned) else torch.zeros_like(graphs.masks[split])
+                owner = torch.full_like(graphs.y[mask], slot)
+                self._metrics[split, "local_on_global"].update(logits[mask], graphs.y[mask], owner)
+
+    def _whole_flow(self, graphs: ClientGraphs) -> Flow:
+        whole: ClientGraphs = self.trainer.datamodule.whole_graph(graphs.device)  # type: ignore[attr-defined]
+        return whole.flow(self.models.server.num_hops, self._model_dtype)
+
+    @property
+    def _model_dtype(self) -> torch.dtype:
+        return next(self.models.server.parameters()).dtype
+
+    @override
+    def on_validation_epoch_end(self) -> None:
+        scores = {key: metric.compute() for key, metric in self._metrics.items()}
+        for (split, mode), figures in scores.items():
+            if split == "val":
+                for name, value in figures.items():
+                    self.log(f"val/{mode}/{name}", value, prog_bar=name == "accuracy", rank_zero_only=True)
+        if self.trainer.state.fn == "fit":
+            main = self.evaluation[0]
+            value = float(scores["val", main]["accuracy"])
+            if value > self.best.get("val_accuracy", -1.0):
+                test = float(scores["test", main]["accuracy"])
+                self.best = {"round": float(self.current_epoch), "val_accuracy": value, "test_accuracy": test}
+            self.log("best/test_accuracy", self.best["test_accuracy"], rank_zero_only=True)
+
+    @override
+    def on_test_epoch_end(self) -> None:
+        for (split, mode), metric in self._metrics.items():
+            for name, value in metric.compute().items():
+                self.log(f"{split}/{mode}/{name}", value, rank_zero_only=True)
+
+    def client_scores(self) -> dict[str, dict[str, Tensor]]:
+        """Figures per client of the last evaluation: ``{"test/local_on_local": {"accuracy": [K], ...}, ...}``."""
+        return {f"{split}/{mode}": metric.per_client() for (split, mode), metric in self._metrics.items()}
+
+    # -- checkpoints ---------------------------------------------------------------------------------------------------
+
+    @override
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self._store_optimizer_state()
+        checkpoint["federation"] = {
+            "sizes": self._sizes,
+            "best": self.best,
+            "ledger": self.channel.state(),
+            "client_optimizer": self._gathered_optimizer_store(),
+        }
+
+    def _gathered_optimizer_store(self) -> OptimizerState:
+        store = {name: {key: v.clone() for key, v in state.items()} for name, state in self._optimizer_store.items()}
+        if self.trainer.world_size > 1:
+            others = torch.ones(self.models.num_clients, dtype=torch.bool)
+            others[list(self.models.owned)] = False
+            tensors = [tensor for state in store.values() for tensor in state.values()]
+            for tensor in tensors:
+                tensor[others.to(tensor.device)] = 0
+            sum_over_processes(tensors)
+        return store
+
+    @override
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        saved = checkpoint.get("federation")
+        if saved is None:
+            message = "the checkpoint holds no federation: it was not written by page-lightning"
+            raise CheckpointMismatchError(message)
+        federation = self.build(saved["sizes"]["features"], saved["sizes"]["classes"], saved["sizes"]["clients"])
+        theirs = {name: tuple(tensor.shape) for name, tensor in checkpoint["state_dict"].items()}
+        ours = {f"federation.{name}": tuple(tensor.shape) for name, tensor in federation.state_dict().items()}
+        if theirs != ours:
+            odd = sorted(theirs.items() ^ ours.items())[0][0]
+            message = f"the checkpoint's models differ from model.backbone, first at '{odd}'"
+            raise CheckpointMismatchError(message)
+        self.best = saved["best"]
+        self.channel.load(saved["ledger"])
+        self._optimizer_store = saved["client_optimizer"]
+        self._stage = None
