@@ -109,6 +109,7 @@ class FederatedTraining(LightningModule):
         self._stage: tuple[ClientGraphs, tuple[int, ...], LocalTraining] | None = None
         self._optimizer_store: OptimizerState = {}
         self._metrics: dict[tuple[SplitName, Evaluation], ClientClassification] = {}
+        self._client_scores: dict[str, dict[str, list[float]]] = {}
 
     # -- building ------------------------------------------------------------------------------------------------------
 
@@ -142,6 +143,12 @@ class FederatedTraining(LightningModule):
             raise ConfigurationError(message)
         graphs: ClientGraphs = datamodule.graphs
         federation = self.build(graphs.num_features, graphs.num_classes, graphs.num_clients)
+        if self.trainer.world_size > graphs.num_clients:
+            message = (
+                f"trainer.devices asks for {self.trainer.world_size} processes, but there are only "
+                f"{graphs.num_clients} clients to train: use at most that many"
+            )
+            raise ConfigurationError(message)
         owner = owners(graphs.sizes, self.trainer.world_size)
         federation.owned = [slot for slot, rank in enumerate(owner) if rank == self.trainer.global_rank]
 
@@ -315,13 +322,17 @@ class FederatedTraining(LightningModule):
 
     @override
     def on_test_epoch_end(self) -> None:
+        self._client_scores = {}
         for (split, mode), metric in self._metrics.items():
             for name, value in metric.compute().items():
                 self.log(f"{split}/{mode}/{name}", value, rank_zero_only=True)
+            with metric.sync_context():
+                figures = metric.per_client()
+            self._client_scores[mode] = {name: values.tolist() for name, values in figures.items()}
 
-    def client_scores(self) -> dict[str, dict[str, Tensor]]:
-        """Figures per client of the last evaluation: ``{"test/local_on_local": {"accuracy": [K], ...}, ...}``."""
-        return {f"{split}/{mode}": metric.per_client() for (split, mode), metric in self._metrics.items()}
+    def client_scores(self) -> dict[str, dict[str, list[float]]]:
+        """Each client's figures of the last test: ``{"local_on_local": {"accuracy": [K numbers], ...}, ...}``."""
+        return self._client_scores
 
     # -- checkpoints ---------------------------------------------------------------------------------------------------
 
