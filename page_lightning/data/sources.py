@@ -49,7 +49,7 @@ def load_source(
     names = {name.lower(): name for name in list_sources()}
     name = names.get(source.lower())
     if options and (name not in GENERATED if name else source.endswith((".npz", ".pt"))):
-        msg = f"data.source {source}: takes no options, got {', '.join(options)}"
+        msg = f"data.source_args: {source} takes no arguments, got {', '.join(options)}"
         raise DataSourceError(msg)
     if root is not None and not root.is_dir():
         msg = f"data.root {root}: no such folder"

@@ -1,5 +1,6 @@
 """ogbn-arxiv through `ogb`, guarded against its questions on stdin and its unsafe load."""
 
+import warnings
 import zipfile
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
@@ -44,10 +45,12 @@ def read_ogb(folder: Path, name: str, work: Path) -> SourceGraph:
     output = StringIO()
     with (
         reading(folder),
+        warnings.catch_warnings(),
         redirect_stdout(output),
         redirect_stderr(output),
         torch.serialization.safe_globals(SAFE_GLOBALS),
     ):
+        warnings.simplefilter("ignore")
         dataset = PygNodePropPredDataset(name, root=str(work))
         data, split = dataset[0], dataset.get_idx_split()
         masks = {ours: _mask(split[theirs], data.num_nodes) for ours, theirs in _SPLITS.items()}

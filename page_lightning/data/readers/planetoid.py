@@ -24,7 +24,8 @@ class _ArrayUnpickler(pickle.Unpickler):
         if module.split(".")[0] not in _TRUSTED_PACKAGES and (module, name) not in _TRUSTED_NAMES:
             msg = f"{module}.{name} is not allowed"
             raise pickle.UnpicklingError(msg)
-        return super().find_class(module, name)
+        # The files name modules that SciPy has since made private.
+        return super().find_class("scipy.sparse" if module.startswith("scipy.sparse.") else module, name)
 
 
 def read_planetoid(folder: Path, name: str) -> SourceGraph:

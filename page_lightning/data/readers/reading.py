@@ -1,6 +1,7 @@
 """Errors of a damaged file, told in one line that names the file."""
 
 import pickle
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from page_lightning.errors import DataSourceError, PageLightningError
 
 DAMAGE = (
     *(OSError, EOFError, ValueError, KeyError, IndexError, RuntimeError, TypeError, AttributeError, MemoryError),
-    *(pickle.UnpicklingError, zipfile.BadZipFile, zlib.error),
+    *(pickle.UnpicklingError, struct.error, zipfile.BadZipFile, zlib.error),
 )
 
 

@@ -1,0 +1,16 @@
+"""Fixtures shared by all tests."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def data_root() -> Path:
+    """Folder with real data sets: PAGE_LIGHTNING_DATA, else ../shared/data beside the repository."""
+    beside = Path(__file__).resolve().parents[2] / "shared" / "data"
+    root = Path(os.environ.get("PAGE_LIGHTNING_DATA", beside))
+    if not root.is_dir():
+        pytest.skip(f"no real data sets: {root} is not a folder (set PAGE_LIGHTNING_DATA)")
+    return root
