@@ -7,13 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from lightning.pytorch import LightningDataModule
+from scipy import sparse
 from torch import Tensor
 from torch.utils.data import DataLoader
 from typing_extensions import override
 
 from page_lightning.configuration import build_class, class_config
+from page_lightning.csr import csr_from_scipy, csr_to_scipy
 from page_lightning.data.partition import PartitionSummary, summarise
 from page_lightning.data.partitioners import Louvain, Partitioner
 from page_lightning.data.source import SourceGraph
@@ -172,7 +175,6 @@ def _as_is(graphs: ClientGraphs) -> ClientGraphs:
 def _rows_summing_to_one(x: Tensor) -> Tensor:
     if x.layout != torch.sparse_csr:
         return x / x.sum(1, keepdim=True).clamp_min(torch.finfo(x.dtype).tiny)
-    per_row = x.crow_indices().diff()
-    total = torch.segment_reduce(x.values(), "sum", lengths=per_row).clamp_min(torch.finfo(x.dtype).tiny)
-    values = x.values() / total.repeat_interleave(per_row)
-    return torch.sparse_csr_tensor(x.crow_indices(), x.col_indices(), values, x.shape)
+    matrix = csr_to_scipy(x)
+    total = np.maximum(np.asarray(matrix.sum(1)).ravel(), np.finfo(np.float32).tiny)
+    return csr_from_scipy(sparse.csr_matrix(sparse.diags(1 / total) @ matrix).astype(np.float32))

@@ -1,7 +1,6 @@
 """The graph every federation starts from: one undirected, labelled graph, checked once."""
 
 import hashlib
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Self
 
+from page_lightning.csr import csr_from_scipy
 from page_lightning.errors import DataSourceError
 
 SPARSE_DENSITY = 0.2
@@ -187,15 +187,7 @@ def _features(name: str, x: Features, num_nodes: int) -> Tensor:
         if np.count_nonzero(matrix) > SPARSE_DENSITY * cells:
             return torch.from_numpy(matrix)
         matrix = sp.csr_matrix(matrix)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
-        return torch.sparse_csr_tensor(
-            torch.from_numpy(matrix.indptr.astype(np.int64)),
-            torch.from_numpy(matrix.indices.astype(np.int64)),
-            torch.from_numpy(matrix.data),
-            size=matrix.shape,
-            check_invariants=False,
-        )
+    return csr_from_scipy(matrix)
 
 
 def _check_finite(name: str, values: npt.NDArray[np.float32], row_start: npt.NDArray[np.integer]) -> None:

@@ -17,6 +17,7 @@ from scipy import sparse
 from torch import Tensor
 from torch.nn import functional as F
 
+from page_lightning.csr import csr_to_scipy
 from page_lightning.federation.features import DenseFeatures, Features, SparseFeatures
 from page_lightning.federation.grouped import grouped_matmul
 from page_lightning.federation.randomness import DropoutStream
@@ -320,9 +321,7 @@ def _features(
     graphs: ClientGraphs, rows: np.ndarray, sizes: tuple[int, ...], dtype: torch.dtype, *, compact: bool
 ) -> Features:
     if graphs.x.layout == torch.sparse_csr:
-        from page_lightning.federation.graphs import to_scipy
-
-        return SparseFeatures(to_scipy(graphs.x)[rows], sizes, dtype, graphs.device, compact=compact)
+        return SparseFeatures(csr_to_scipy(graphs.x)[rows], sizes, dtype, graphs.device, compact=compact)
     everything = len(rows) == graphs.num_nodes
     x = graphs.x if everything else graphs.x[torch.as_tensor(rows, device=graphs.device)]
     return DenseFeatures(x.to(dtype), sizes)

@@ -9,9 +9,9 @@ from typing import Literal
 
 import numpy as np
 import torch
-from scipy import sparse
 from torch import Tensor
 
+from page_lightning.csr import csr_from_scipy, csr_to_scipy
 from page_lightning.federation.flow import Flow, SparseFlow
 
 SplitName = Literal["train", "val", "test"]
@@ -181,16 +181,4 @@ class ClientGraphs:
 def _select_rows(x: Tensor, rows: Tensor) -> Tensor:
     if x.layout != torch.sparse_csr:
         return x[rows]
-    chosen = to_scipy(x)[rows.numpy()]
-    return torch.sparse_csr_tensor(
-        torch.from_numpy(chosen.indptr.astype(np.int64)),
-        torch.from_numpy(chosen.indices.astype(np.int64)),
-        torch.from_numpy(chosen.data),
-        chosen.shape,
-    )
-
-
-def to_scipy(x: Tensor) -> sparse.csr_matrix:
-    """A ``torch.sparse_csr`` matrix as a SciPy one, on the CPU."""
-    arrays = (x.values().cpu().numpy(), x.col_indices().cpu().numpy(), x.crow_indices().cpu().numpy())
-    return sparse.csr_matrix(arrays, shape=tuple(x.shape))
+    return csr_from_scipy(csr_to_scipy(x)[rows.numpy()])

@@ -137,6 +137,8 @@ class FederatedTraining(LightningModule):
 
     @override
     def configure_model(self) -> None:
+        if self._trainer is None:  # load_from_checkpoint: the checkpoint knows the sizes
+            return
         datamodule = self.trainer.datamodule  # type: ignore[attr-defined]
         if datamodule is None:
             message = "start the Trainer with a FederatedGraphDataModule"
@@ -348,7 +350,7 @@ class FederatedTraining(LightningModule):
 
     def _gathered_optimizer_store(self) -> OptimizerState:
         store = {name: {key: v.clone() for key, v in state.items()} for name, state in self._optimizer_store.items()}
-        if self.trainer.world_size > 1:
+        if self._trainer is not None and self.trainer.world_size > 1:
             others = torch.ones(self.models.num_clients, dtype=torch.bool)
             others[list(self.models.owned)] = False
             tensors = [tensor for state in store.values() for tensor in state.values()]
