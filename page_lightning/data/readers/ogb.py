@@ -2,7 +2,7 @@
 
 import warnings
 import zipfile
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from io import StringIO
 from pathlib import Path
 
@@ -38,8 +38,9 @@ def read_ogb(folder: Path, name: str, work: Path) -> SourceGraph:
     linked = work / name.replace("-", "_")
     linked.mkdir(parents=True, exist_ok=True)
     for part in folder.iterdir():
-        if part.name != "processed" and not (linked / part.name).exists():
-            (linked / part.name).symlink_to(part.resolve())
+        if part.name != "processed":
+            with suppress(FileExistsError):  # linked before, or by another process at the same time
+                (linked / part.name).symlink_to(part.resolve())
     from ogb.nodeproppred import PygNodePropPredDataset  # 4 seconds, so only where it is needed
 
     output = StringIO()

@@ -3,7 +3,7 @@
 import importlib
 import inspect
 from collections.abc import Mapping
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from hashlib import sha256
 from io import StringIO
 from pathlib import Path
@@ -146,6 +146,6 @@ def _own_folder(folder: Path, root: Path | None) -> Path:
             for raw in root.glob(pattern):
                 link = folder / raw.relative_to(root)
                 link.parent.mkdir(parents=True, exist_ok=True)
-                if not link.exists():
+                with suppress(FileExistsError):  # linked before, or by another process at the same time
                     link.symlink_to(raw.resolve())
     return folder
