@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Literal
 
@@ -12,14 +11,15 @@ import torch
 from torch import Tensor
 
 from page_lightning.csr import csr_from_scipy, csr_to_scipy
-from page_lightning.federation.flow import Flow, SparseFlow
+from page_lightning.federation.flow import SparseFlow
 
 SplitName = Literal["train", "val", "test"]
 
 
-@dataclass(frozen=True, eq=False)
 class ClientGraphs:
-    """``K`` client graphs, one after the other, without edges between them.
+    """``K`` client graphs, one after the other, without edges between them; never changed once made.
+
+    (Not a dataclass: Lightning would convert the tensors inside to the Trainer's precision.)
 
     Args:
         x: features, float ``[N, F]``, dense or ``torch.sparse_csr``.
@@ -32,19 +32,21 @@ class ClientGraphs:
         clients: the identity of each slot; 0 to ``K - 1`` unless this is a part of a larger federation.
     """
 
-    x: Tensor
-    edge_index: Tensor
-    y: Tensor
-    sizes: tuple[int, ...]
-    node_id: Tensor
-    masks: dict[SplitName, Tensor]
-    num_classes: int
-    clients: tuple[int, ...] = ()
-    _flows: dict[object, Flow] = field(default_factory=dict, repr=False)
-
-    def __post_init__(self) -> None:
-        if not self.clients:
-            object.__setattr__(self, "clients", tuple(range(len(self.sizes))))
+    def __init__(
+        self,
+        x: Tensor,
+        edge_index: Tensor,
+        y: Tensor,
+        sizes: Sequence[int],
+        node_id: Tensor,
+        masks: Mapping[SplitName, Tensor],
+        num_classes: int,
+        clients: Sequence[int] | None = None,
+    ) -> None:
+        self.x, self.edge_index, self.y = x, edge_index, y
+        self.sizes, self.node_id, self.masks, self.num_classes = tuple(sizes), node_id, dict(masks), num_classes
+        self.clients = tuple(range(len(self.sizes)) if clients is None else clients)
+        self._flows: dict[tuple[int, torch.dtype, SplitName | None, bool], SparseFlow] = {}
 
     @classmethod
     def from_assignment(
@@ -53,7 +55,7 @@ class ClientGraphs:
         edge_index: Tensor,
         y: Tensor,
         assignment: Tensor,
-        masks: dict[SplitName, Tensor],
+        masks: Mapping[SplitName, Tensor],
         num_classes: int,
         num_clients: int,
     ) -> ClientGraphs:
@@ -82,7 +84,7 @@ class ClientGraphs:
             x=_select_rows(x, node_id),
             edge_index=torch.from_numpy(np.stack([source[by_target], target[by_target]])),
             y=y[node_id],
-            sizes=tuple(np.bincount(owner[order], minlength=num_clients).tolist()),
+            sizes=np.bincount(owner[order], minlength=num_clients).tolist(),
             node_id=node_id,
             masks={name: mask[node_id] for name, mask in masks.items()},
             num_classes=num_classes,
@@ -175,7 +177,7 @@ class ClientGraphs:
         if key not in self._flows:
             mask = None if targets is None else self.masks[targets]
             self._flows[key] = SparseFlow.build(self, num_hops, dtype, mask, compact=compact)
-        return self._flows[key]  # type: ignore[return-value]
+        return self._flows[key]
 
 
 def _select_rows(x: Tensor, rows: Tensor) -> Tensor:

@@ -1,0 +1,76 @@
+"""Two gloo processes with unequal shares equal one process."""
+
+import csv
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+
+pytestmark = pytest.mark.distributed
+
+JOB = [
+    "--data.num_clients", "5", "--data.partitioner", "MetisPlus",
+    "--data.source_args", '{"class_sizes": [160, 150, 140], "num_edges": 1200, "num_words": 200, "words_per_node": 9}',
+    "--model.backbone.hidden_channels", "16", "--trainer.accelerator", "cpu", "--trainer.precision", "64-true",
+    "--progress_bar.enabled", "false",
+]  # fmt: skip
+
+
+def page_lightning(folder, *args, check=True):
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-W", "ignore", "-m", "page_lightning", *args]
+    run = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=240)
+    assert not check or run.returncode == 0, run.stderr
+    return run
+
+
+def fit(folder, processes, *args):
+    folder.mkdir()
+    parallel = ["--trainer.strategy", "client_parallel"] if processes > 1 else []
+    page_lightning(folder, "fit", *JOB, *parallel, "--trainer.devices", str(processes), *args)
+    run = folder / "runs" / "version_0"
+    with (run / "metrics.csv").open() as file:
+        metrics = list(csv.DictReader(file))
+    return torch.load(run / "checkpoints" / "last.ckpt", weights_only=True), metrics, run
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--trainer.max_epochs", "4", "--model.backbone", "GCN", "--model.auroc", "true"],
+        ["--trainer.max_epochs", "3", "--model.backbone", "GAT", "--model.participation", "0.3"],
+    ],
+    ids=["gcn", "gat-one-idle-process"],
+)
+def test_two_processes_equal_one(tmp_path, options):
+    one, one_metrics, _ = fit(tmp_path / "one", 1, *options)
+    two, two_metrics, run = fit(tmp_path / "two", 2, *options)
+    for name, tensor in one["state_dict"].items():
+        torch.testing.assert_close(two["state_dict"][name], tensor, rtol=0, atol=1e-10, msg=name)
+    for name, state in one["federation"]["client_optimizer"].items():
+        for key, tensor in state.items():
+            theirs = two["federation"]["client_optimizer"][name][key]
+            torch.testing.assert_close(theirs, tensor, rtol=0, atol=1e-10, msg=f"{name} {key}")
+    rounded = [
+        [{name: f"{float(value):.4f}" for name, value in row.items() if value} for row in metrics]
+        for metrics in (one_metrics, two_metrics)
+    ]
+    assert rounded[0] == rounded[1]
+    assert two["federation"]["ledger"] == one["federation"]["ledger"]
+
+    checkpoint = str(run / "checkpoints" / "last.ckpt")
+    tested = page_lightning(tmp_path / "one", "test", *JOB, *options[2:], "--ckpt_path", checkpoint)
+    assert re.search(r"test/local_on_local/accuracy", tested.stdout)
+
+
+def test_more_processes_than_clients(tmp_path):
+    arguments = [*JOB, "--data.num_clients", "1", "--trainer.strategy", "client_parallel", "--trainer.devices", "2"]
+    run = page_lightning(tmp_path, "fit", *arguments, check=False)
+    assert run.returncode == 2
+    lines = [line for line in run.stderr.splitlines() if line.startswith("page-lightning: error:")]
+    assert lines, run.stderr
+    assert "trainer.devices" in lines[0]
+    assert "Traceback" not in run.stderr
