@@ -11,7 +11,10 @@ from torch import Tensor
 class _GroupedMatmul(torch.autograd.Function):
     @staticmethod
     def forward(rows: Tensor, weight: Tensor, sizes: tuple[int, ...]) -> Tensor:
-        return torch.cat([torch.mm(x, w) for x, w in zip(rows.split(sizes), weight.unbind(0), strict=True)])
+        result = rows.new_empty(rows.shape[0], weight.shape[2])
+        for x, w, out in zip(rows.split(sizes), weight.unbind(0), result.split(sizes), strict=True):
+            torch.mm(x, w, out=out)
+        return result
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, tuple[int, ...]], output: Tensor) -> None:  # noqa: ANN401, ARG004
