@@ -179,6 +179,8 @@ def to_plain(architecture: Architecture, state: Mapping[str, Tensor]) -> dict[st
         else:
             leaf = _PLAIN_NAMES[architecture].get(leaf, leaf) if kind == "layers" else leaf
             plain[f"{kind}.{index}.{leaf}"] = tensor.t() if tensor.dim() == 2 else tensor
+        if leaf == "nn.0.weight":
+            plain[f"{kind}.{index}.eps"] = tensor.new_zeros(1)
     return plain
 
 
@@ -192,7 +194,7 @@ def from_plain(architecture: Architecture, state: Mapping[str, Tensor]) -> dict[
         if leaf == "att_src":
             target = state[f"{kind}.{index}.att_dst"]
             result[f"{prefix}.attention"] = torch.stack([tensor[0], target[0]], -1)
-        elif leaf != "att_dst":
+        elif leaf not in {"att_dst", "eps"}:
             leaf = names.get(leaf, leaf) if kind == "layers" else leaf
             result[f"{prefix}.{leaf}"] = tensor.t() if tensor.dim() == 2 else tensor
     return result
