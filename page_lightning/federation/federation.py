@@ -81,12 +81,21 @@ class Federation(nn.Module):
         buffers = self.client_buffers()
         if self._stale_elsewhere:
             self._stale_elsewhere = False
-            others = torch.ones(self.num_clients, dtype=torch.bool)
-            others[list(self.owned)] = False
-            if others.any():
-                for tensor in buffers.values():
-                    tensor[others.to(tensor.device)] = 0
-                sum_over_processes(list(buffers.values()))
+            self.share(list(buffers.values()))
+
+    def share(self, stacked: Sequence[Tensor]) -> None:
+        """Complete tensors ``[K, ...]`` of which each process holds its own clients' part, in place."""
+        others = torch.ones(self.num_clients, dtype=torch.bool)
+        others[list(self.owned)] = False
+        if others.any():
+            for tensor in stacked:
+                tensor[others.to(tensor.device)] = 0
+            sum_over_processes(stacked)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the models' parameters."""
+        return next(self.server.parameters()).dtype
 
     def _write(self, stack: ClientStack, slots: tuple[int, ...]) -> None:
         if slots == tuple(range(self.num_clients)):

@@ -19,16 +19,15 @@ from page_lightning.federation.aggregation import Weighting
 from page_lightning.federation.federation import Federation
 from page_lightning.federation.flow import Flow
 from page_lightning.federation.graphs import ClientGraphs, SplitName
-from page_lightning.federation.messages import Channel, Message
-from page_lightning.federation.processes import owners, sum_over_processes
+from page_lightning.federation.messages import Channel
+from page_lightning.federation.optimizers import OptimizerOptions
+from page_lightning.federation.processes import owners
 from page_lightning.federation.randomness import stream_key
-from page_lightning.federation.sampling import ClientSampler
-from page_lightning.federation.stack import Tensors
+from page_lightning.federation.recipe import Recipe
 from page_lightning.metrics.classification import ClientClassification
-from page_lightning.modules.local_training import LocalTraining, OptimizerState
-from page_lightning.modules.optimizers import OptimizerOptions
-from page_lightning.modules.stage import run_stage
+from page_lightning.modules.rounds import FederatedRounds
 
+_UNBUILT = "the federation has no models yet: call build() or start a Trainer with a data module"
 Evaluation = Literal["local_on_local", "global_on_local", "global_on_global", "local_on_global"]
 
 
@@ -75,39 +74,23 @@ class FederatedTraining(LightningModule):
             OptimizerOptions(**o) if isinstance(o, dict) else o for o in (optimizer, server_optimizer)
         )
         self.automatic_optimization = False
-        if local_epochs < 1:
-            message = f"model.local_epochs is {local_epochs}; it must be at least 1"
-            raise ConfigurationError(message)
-        if not 0 < participation <= 1:
-            message = f"model.participation is {participation}; it must be in (0, 1]"
-            raise ConfigurationError(message)
-        self.local_epochs, self.ridge, self.participation = local_epochs, ridge, participation
-        self.optimizer, self.server_optimizer = optimizer, server_optimizer
-        self.keep_optimizer_state = optimizer_state == "keep"
-        self.weighting: Weighting = weighting
-        self.evaluation, self.auroc, self.seed = list(evaluation), auroc, seed
+        self.recipe = Recipe(
+            local_epochs, optimizer, optimizer_state, ridge, participation, weighting, server_optimizer, seed
+        )
+        self.evaluation, self.auroc = list(evaluation), auroc
         self.save_hyperparameters(
             {
                 "backbone": class_config(backbone),
-                "local_epochs": local_epochs,
-                "optimizer": asdict(optimizer),
-                "optimizer_state": optimizer_state,
-                "ridge": ridge,
-                "participation": participation,
-                "weighting": weighting,
-                "server_optimizer": asdict(server_optimizer),
+                **asdict(self.recipe),
                 "evaluation": list(evaluation),
                 "auroc": auroc,
-                "seed": seed,
             }
         )
         self._unbuilt: tuple[Backbone, ...] = (backbone,)
         self.federation: Federation | None = None
         self.channel = Channel()
         self.best: dict[str, float] = {}
-        self._sampler: ClientSampler | None = None
-        self._stage: tuple[ClientGraphs, tuple[int, ...], LocalTraining] | None = None
-        self._optimizer_store: OptimizerState = {}
+        self._rounds: FederatedRounds | None = None
         self._metrics: dict[tuple[SplitName, Evaluation], ClientClassification] = {}
         self._client_scores: dict[str, dict[str, list[float]]] = {}
 
@@ -123,9 +106,10 @@ class FederatedTraining(LightningModule):
         if self.federation is None:
             (backbone,) = self._unbuilt
             with torch.random.fork_rng([]):
-                torch.manual_seed(stream_key(self.seed) >> 1)
+                torch.manual_seed(stream_key(self.recipe.seed) >> 1)
                 backbone.build(num_features, num_classes)
             self.federation = Federation(backbone, num_clients)
+            self._rounds = FederatedRounds(self.federation, self.recipe, self.channel)
             self._sizes = sizes
         elif sizes != self._sizes:
             have, need = (", ".join(f"{v} {k}" for k, v in s.items()) for s in (self._sizes, sizes))
@@ -158,96 +142,27 @@ class FederatedTraining(LightningModule):
     def models(self) -> Federation:
         """The federation, once built."""
         if self.federation is None:
-            message = "the federation has no models yet: call build() or start a Trainer with a data module"
-            raise ConfigurationError(message)
+            raise ConfigurationError(_UNBUILT)
         return self.federation
 
     @override
     def configure_optimizers(self) -> Optimizer:
-        return self.server_optimizer.build(self.models.server.parameters())
+        return self.recipe.server_optimizer.build(self.models.server.parameters())
 
     # -- a round -------------------------------------------------------------------------------------------------------
 
+    @property
+    def rounds(self) -> FederatedRounds:
+        """What runs a round, once the models are built."""
+        if self._rounds is None:
+            raise ConfigurationError(_UNBUILT)
+        return self._rounds
+
     @override
     def training_step(self, batch: ClientGraphs, batch_idx: int = 0) -> None:
-        federation, number = self.models, self.current_epoch
-        sampler = self._sampler_for(batch)
-        slots, weights = sampler.draw(number)
-        server = federation.server_state()
-        self.channel.send(Message.of_model("down", slots, server, federation.server_state), number)
-        average, loss = self._train_clients(batch, slots, weights, server)
-        sum_over_processes([*average.values(), loss])
-        self.channel.send(Message.of_model("up", slots, server, lambda: federation.client_state(slots)), number)
-        if sampler.idle:
-            federation.put(sampler.idle, server)
-        self._step_server(average)
+        optimizer: Optimizer = self.optimizers()  # type: ignore[assignment]
+        loss = self.rounds.run(batch, self.current_epoch, optimizer)
         self.log("train/loss", loss, prog_bar=True, batch_size=1)
-
-    def _train_clients(
-        self, batch: ClientGraphs, slots: tuple[int, ...], weights: Tensor, server: Tensors
-    ) -> tuple[Tensors, Tensor]:
-        """This process's share of the mean of models and of the mean loss."""
-        federation = self.models
-        own = tuple(slot for slot in slots if slot in set(federation.owned))
-        if not own:
-            federation.hold(None, ())
-            zeros = {name: torch.zeros_like(tensor) for name, tensor in federation.averaged_state().items()}
-            return zeros, torch.zeros((), dtype=next(iter(server.values())).dtype, device=batch.device)
-        stage = self._stage_for(batch, own)
-        stage.begin(self.current_epoch, server, keep_optimizer_state=self.keep_optimizer_state)
-        run_stage(stage, self.local_epochs)
-        federation.hold(stage.stack, own)
-        own_weights = weights if len(own) == len(weights) else weights[list(own)]
-        loss = stage.reported["train/loss"] * (len(own) / len(slots))
-        return stage.stack.weighted_sum(own_weights.to(loss.dtype)), loss
-
-    @torch.no_grad()
-    def _step_server(self, average: Tensors) -> None:
-        optimizer = self.optimizers()
-        for name, parameter in self.models.server.named_parameters():
-            parameter.grad = parameter.detach() - average[name]
-        for name, buffer in self.models.server.named_buffers():
-            if name in average:
-                buffer.copy_(average[name])
-        optimizer.step()  # type: ignore[union-attr]
-
-    def _sampler_for(self, graphs: ClientGraphs) -> ClientSampler:
-        if self._sampler is None or self._sampler.graphs is not graphs:
-            self._sampler = ClientSampler(graphs, self.participation, self.weighting, self.seed)
-        return self._sampler
-
-    def _stage_for(self, graphs: ClientGraphs, own: tuple[int, ...]) -> LocalTraining:
-        """The stage that trains some clients; kept while the same ones train."""
-        if self._stage is not None and self._stage[0] is graphs and self._stage[1] == own:
-            return self._stage[2]
-        if self._stage is not None:
-            self._store_optimizer_state()
-        federation = self.models
-        part = graphs.select(own)
-        separate = self.participation < 1 and self.keep_optimizer_state
-        stage = LocalTraining(
-            federation.server, part, self.optimizer, self.ridge, self.seed, self.current_epoch, separate=separate
-        )
-        index = list(own)
-        stage.stack.load({name: tensor[index] for name, tensor in federation.client_buffers().items()})
-        if self.keep_optimizer_state and self._optimizer_store:
-            state = {name: {k: v[index] for k, v in s.items()} for name, s in self._optimizer_store.items()}
-            stage.load_optimizer_state(state)
-        self._stage = graphs, own, stage
-        return stage
-
-    def _store_optimizer_state(self) -> None:
-        """Write the running stage's optimizer state into the store of all clients, ``[K, ...]``."""
-        if self._stage is None or not self.keep_optimizer_state:
-            return
-        _, own, stage = self._stage
-        index = list(own)
-        for name, state in stage.optimizer_state().items():
-            kept = self._optimizer_store.setdefault(name, {})
-            for key, value in state.items():
-                if key not in kept:
-                    kept[key] = value.new_zeros(self.models.num_clients, *value.shape[1:])
-                kept[key][index] = value
 
     # -- evaluation ----------------------------------------------------------------------------------------------------
 
@@ -285,7 +200,7 @@ class FederatedTraining(LightningModule):
     def _logits(self, graphs: ClientGraphs, mode: Evaluation) -> Tensor:
         if mode == "global_on_global":
             return self.models.run_server(self._whole_flow(graphs))[1][graphs.node_id]
-        flow = graphs.flow(self.models.server.num_hops, self._model_dtype)
+        flow = graphs.flow(self.models.server.num_hops, self.models.dtype)
         run = self.models.run_clients if mode == "local_on_local" else self.models.run_server
         return run(flow)[1]
 
@@ -301,11 +216,7 @@ class FederatedTraining(LightningModule):
 
     def _whole_flow(self, graphs: ClientGraphs) -> Flow:
         whole: ClientGraphs = self.trainer.datamodule.whole_graph(graphs.device)  # type: ignore[attr-defined]
-        return whole.flow(self.models.server.num_hops, self._model_dtype)
-
-    @property
-    def _model_dtype(self) -> torch.dtype:
-        return next(self.models.server.parameters()).dtype
+        return whole.flow(self.models.server.num_hops, self.models.dtype)
 
     @override
     def on_validation_epoch_end(self) -> None:
@@ -340,24 +251,12 @@ class FederatedTraining(LightningModule):
 
     @override
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        self._store_optimizer_state()
         checkpoint["federation"] = {
             "sizes": self._sizes,
             "best": self.best,
             "ledger": self.channel.state(),
-            "client_optimizer": self._gathered_optimizer_store(),
+            "client_optimizer": self.rounds.optimizer_state(),
         }
-
-    def _gathered_optimizer_store(self) -> OptimizerState:
-        store = {name: {key: v.clone() for key, v in state.items()} for name, state in self._optimizer_store.items()}
-        if self._trainer is not None and self.trainer.world_size > 1:
-            others = torch.ones(self.models.num_clients, dtype=torch.bool)
-            others[list(self.models.owned)] = False
-            tensors = [tensor for state in store.values() for tensor in state.values()]
-            for tensor in tensors:
-                tensor[others.to(tensor.device)] = 0
-            sum_over_processes(tensors)
-        return store
 
     @override
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -374,5 +273,4 @@ class FederatedTraining(LightningModule):
             raise CheckpointMismatchError(message)
         self.best = saved["best"]
         self.channel.load(saved["ledger"])
-        self._optimizer_store = saved["client_optimizer"]
-        self._stage = None
+        self.rounds.load_optimizer_state(saved["client_optimizer"])

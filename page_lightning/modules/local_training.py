@@ -13,9 +13,9 @@ from typing_extensions import override
 from page_lightning.backbones.base import Backbone
 from page_lightning.federation.features import SparseFeatures
 from page_lightning.federation.graphs import ClientGraphs
+from page_lightning.federation.optimizers import OptimizerOptions
 from page_lightning.federation.randomness import DropoutStream
 from page_lightning.federation.stack import ClientStack, SeparateStack
-from page_lightning.modules.optimizers import OptimizerOptions
 from page_lightning.modules.stage import Stage
 
 OptimizerState = dict[str, dict[str, Tensor]]

@@ -113,7 +113,7 @@ def test_clients_outside_a_round_keep_their_models(tmp_path):
 
     class Watch(Callback):
         def on_train_epoch_end(self, trainer, module):
-            slots, _ = module._sampler.draw(trainer.current_epoch)
+            slots, _ = module.rounds._sampler.draw(trainer.current_epoch)
             seen.append((slots, module.federation.client_state()["layers.0.weight"].clone()))
 
     train(FederatedTraining(GCN(8), participation=0.4), 6, tmp_path, callbacks=[Watch()])
