@@ -74,7 +74,7 @@ class SparseMatrix:
 
     def transpose_values(self, value: Tensor) -> Tensor:
         """Reorder one value per entry from row order to column order."""
-        return value if value is self.value else value[self._transposed_order]
+        return self.transposed.value if value is self.value else value[self._transposed_order]
 
 
 def _weighted_row_sum(pattern: SparseMatrix, value: Tensor, dense: Tensor) -> Tensor:
@@ -100,8 +100,7 @@ class _Spmm(torch.autograd.Function):
         grad_value = sddmm(pattern, grad, dense) if ctx.needs_input_grad[1] else None
         grad_dense = None
         if ctx.needs_input_grad[2]:
-            transposed_value = by_column.value if value is pattern.value else value[pattern._transposed_order]
-            grad_dense = spmm(by_column, transposed_value, grad)
+            grad_dense = spmm(by_column, pattern.transpose_values(value), grad)
         return None, grad_value, grad_dense
 
 
@@ -121,7 +120,7 @@ class _Sddmm(torch.autograd.Function):
         grad_left = spmm(pattern, grad, right) if ctx.needs_input_grad[1] else None
         grad_right = None
         if ctx.needs_input_grad[2]:
-            grad_right = spmm(pattern.transposed, grad[pattern._transposed_order], left)
+            grad_right = spmm(pattern.transposed, pattern.transpose_values(grad), left)
         return None, grad_left, grad_right
 
 
