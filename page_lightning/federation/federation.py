@@ -9,8 +9,11 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from page_lightning.backbones.base import Backbone
+from page_lightning.configuration import build_class, class_config
 from page_lightning.federation.flow import Flow
 from page_lightning.federation.processes import sum_over_processes
+from page_lightning.federation.randomness import stream_key
+from page_lightning.federation.recipe import Recipe
 from page_lightning.federation.stack import ClientStack, Tensors
 
 
@@ -24,12 +27,20 @@ class Federation(nn.Module):
     Args:
         backbone: a built backbone, whose parameters start every model.
         num_clients: ``K``.
+        recipe: how it is trained.
+
+    Attributes:
+        trained_rounds: rounds of training behind the models.
+        owned: slots that this process trains; all of them unless several processes run.
     """
 
-    def __init__(self, backbone: Backbone, num_clients: int) -> None:
+    num_features: int
+    num_classes: int
+
+    def __init__(self, backbone: Backbone, num_clients: int, recipe: Recipe | None = None) -> None:
         super().__init__()
         self.server = backbone
-        self.num_clients = num_clients
+        self.num_clients, self.recipe, self.trained_rounds = num_clients, recipe or Recipe(), 0
         models = {**dict(backbone.named_parameters()), **dict(backbone.named_buffers())}
         self.clients = _TensorTree(
             {name: t.detach().expand(num_clients, *t.shape).clone() for name, t in models.items()}
@@ -38,6 +49,54 @@ class Federation(nn.Module):
         self._stale_elsewhere = False
         self.owned: Sequence[int] = range(num_clients)
         self.register_state_dict_pre_hook(lambda module, *_: module.gather())
+
+    @classmethod
+    def create(
+        cls,
+        backbone: Backbone,
+        num_features: int,
+        num_classes: int,
+        num_clients: int,
+        recipe: Recipe,
+        dtype: torch.dtype | None = None,
+    ) -> Federation:
+        """Initial models, drawn from the recipe's seed alone.
+
+        Args:
+            backbone: the architecture; it is copied, and may be built or not.
+            num_features: ``F``.
+            num_classes: ``C``.
+            num_clients: ``K``.
+            recipe: how the federation will be trained.
+            dtype: of the parameters; by default PyTorch's default.
+        """
+        fresh: Backbone = build_class(class_config(backbone))
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(dtype or before)
+        try:
+            with torch.random.fork_rng([]):
+                torch.manual_seed(stream_key(recipe.seed) >> 1)
+                fresh.build(num_features, num_classes)
+        finally:
+            torch.set_default_dtype(before)
+        federation = cls(fresh, num_clients, recipe)
+        federation.num_features, federation.num_classes = num_features, num_classes
+        return federation
+
+    def fresh(self, recipe: Recipe | None = None) -> Federation:
+        """An untrained federation of the same kind: the same initial models, or those of another recipe's seed."""
+        other = Federation.create(
+            self.server, self.num_features, self.num_classes, self.num_clients, recipe or self.recipe, self.dtype
+        )
+        other.owned = self.owned
+        return other.to(next(self.server.parameters()).device)
+
+    def clone(self) -> Federation:
+        """A copy that shares nothing with this one."""
+        other = self.fresh()
+        other.load_state_dict(self.state_dict())
+        other.trained_rounds = self.trained_rounds
+        return other
 
     def server_state(self) -> Tensors:
         """The server's parameters by name."""

@@ -19,12 +19,12 @@ class Recipe:
     """
 
     local_epochs: int = 3
-    optimizer: OptimizerOptions = OptimizerOptions()
+    optimizer: OptimizerOptions = OptimizerOptions()  # noqa: RUF009 - frozen
     optimizer_state: Literal["keep", "reset"] = "keep"
     ridge: float = 0.0
     participation: float = 1.0
     weighting: Weighting = "nodes"
-    server_optimizer: OptimizerOptions = OptimizerOptions("SGD", lr=1.0, weight_decay=0.0)
+    server_optimizer: OptimizerOptions = OptimizerOptions("SGD", lr=1.0, weight_decay=0.0)  # noqa: RUF009
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -22,7 +22,6 @@ from page_lightning.federation.graphs import ClientGraphs, SplitName
 from page_lightning.federation.messages import Channel
 from page_lightning.federation.optimizers import OptimizerOptions
 from page_lightning.federation.processes import owners
-from page_lightning.federation.randomness import stream_key
 from page_lightning.federation.recipe import Recipe
 from page_lightning.metrics.classification import ClientClassification
 from page_lightning.modules.rounds import FederatedRounds
@@ -86,7 +85,7 @@ class FederatedTraining(LightningModule):
                 "auroc": auroc,
             }
         )
-        self._unbuilt: tuple[Backbone, ...] = (backbone,)
+        self._unbuilt = (backbone,)  # in a tuple, so that it is no submodule
         self.federation: Federation | None = None
         self.channel = Channel()
         self.best: dict[str, float] = {}
@@ -104,11 +103,9 @@ class FederatedTraining(LightningModule):
         """
         sizes = {"features": num_features, "classes": num_classes, "clients": num_clients}
         if self.federation is None:
-            (backbone,) = self._unbuilt
-            with torch.random.fork_rng([]):
-                torch.manual_seed(stream_key(self.recipe.seed) >> 1)
-                backbone.build(num_features, num_classes)
-            self.federation = Federation(backbone, num_clients)
+            self.federation = Federation.create(
+                self._unbuilt[0], num_features, num_classes, num_clients, self.recipe
+            )
             self._rounds = FederatedRounds(self.federation, self.recipe, self.channel)
             self._sizes = sizes
         elif sizes != self._sizes:
@@ -162,6 +159,7 @@ class FederatedTraining(LightningModule):
     def training_step(self, batch: ClientGraphs, batch_idx: int = 0) -> None:
         optimizer: Optimizer = self.optimizers()  # type: ignore[assignment]
         loss = self.rounds.run(batch, self.current_epoch, optimizer)
+        self.models.trained_rounds = self.current_epoch + 1
         self.log("train/loss", loss, prog_bar=True, batch_size=1)
 
     # -- evaluation ----------------------------------------------------------------------------------------------------
@@ -253,6 +251,7 @@ class FederatedTraining(LightningModule):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["federation"] = {
             "sizes": self._sizes,
+            "trained_rounds": self.models.trained_rounds,
             "best": self.best,
             "ledger": self.channel.state(),
             "client_optimizer": self.rounds.optimizer_state(),
@@ -271,6 +270,7 @@ class FederatedTraining(LightningModule):
             odd = sorted(theirs.items() ^ ours.items())[0][0]
             message = f"the checkpoint's models differ from model.backbone, first at '{odd}'"
             raise CheckpointMismatchError(message)
+        federation.trained_rounds = saved["trained_rounds"]
         self.best = saved["best"]
         self.channel.load(saved["ledger"])
         self.rounds.load_optimizer_state(saved["client_optimizer"])
