@@ -27,46 +27,59 @@ class CompactRows:
         word: of each pair that occurs, int64 ``[P]``.
         num_clients: ``K``.
         num_words: ``F``.
+        num_groups: ``G`` federations of ``K / G`` consecutive clients each, with a phantom client of their own.
     """
 
     client: Tensor
     word: Tensor
     num_clients: int
     num_words: int
+    num_groups: int = 1
 
     @classmethod
-    def from_words(cls, client: Tensor, word: Tensor, num_clients: int, num_words: int) -> CompactRows:
+    def from_words(
+        cls, client: Tensor, word: Tensor, num_clients: int, num_words: int, num_groups: int = 1
+    ) -> CompactRows:
         """Collect the pairs from the (client, word) of every non-zero feature."""
         code = torch.unique(client * num_words + word)
-        return cls(code // num_words, code % num_words, num_clients, num_words)
+        return cls(code // num_words, code % num_words, num_clients, num_words, num_groups)
 
     @property
     def num_rows(self) -> int:
-        """``R = P + F``."""
-        return len(self.word) + self.num_words
+        """``R = P + G F``."""
+        return len(self.word) + self.num_groups * self.num_words
+
+    def _first_word_of(self, client: Tensor) -> Tensor:
+        return client // (self.num_clients // self.num_groups) * self.num_words
 
     @cached_property
     def row_of(self) -> Tensor:
         """The row that holds a client's word, int64 ``[K, F]``."""
-        phantom = torch.arange(len(self.word), self.num_rows, device=self.word.device)
-        row = phantom.repeat(self.num_clients, 1)
-        row[self.client, self.word] = torch.arange(len(self.word), device=self.word.device)
+        device = self.word.device
+        first = len(self.word) + self._first_word_of(torch.arange(self.num_clients, device=device))
+        row = first[:, None] + torch.arange(self.num_words, device=device)
+        row[self.client, self.word] = torch.arange(len(self.word), device=device)
         return row
 
     @cached_property
     def _all_words(self) -> Tensor:
-        return torch.cat([self.word, torch.arange(self.num_words, device=self.word.device)])
+        """The word behind each row, counted through all groups."""
+        phantom = torch.arange(self.num_groups * self.num_words, device=self.word.device)
+        return torch.cat([self._first_word_of(self.client) + self.word, phantom])
 
     @cached_property
     def _place_of(self) -> Tensor:
-        absent = self.row_of >= len(self.word)
-        witness = absent.to(torch.int8).argmax(0)  # a client that lacks the word; 0 where every client has it
-        client = torch.cat([self.client, witness])
-        return client * self.num_words + self._all_words
+        """Where each row is found in ``[K F, o]``; for a phantom one, on a client that lacks the word if there is one."""
+        members = self.num_clients // self.num_groups
+        absent = (self.row_of >= len(self.word)).view(self.num_groups, members, self.num_words)
+        witness = absent.to(torch.int8).argmax(1)
+        witness += torch.arange(self.num_groups, device=self.word.device)[:, None] * members
+        word = torch.arange(self.num_words, device=self.word.device)
+        return torch.cat([self.client * self.num_words + self.word, (witness * self.num_words + word).reshape(-1)])
 
     def broadcast(self, shared: Tensor) -> Tensor:
-        """``[R, o]`` from one model's ``[F, o]``."""
-        return shared.index_select(0, self._all_words)
+        """``[R, o]`` from one model's ``[F, o]``, or from one per group ``[G, F, o]``."""
+        return shared.reshape(-1, shared.shape[-1]).index_select(0, self._all_words)
 
     def compress(self, stacked: Tensor) -> Tensor:
         """``[R, o]`` from ``[K, F, o]``; loses nothing where clients agree on the words they lack."""
@@ -79,22 +92,24 @@ class CompactRows:
 
     @cached_property
     def _by_word(self) -> SparseMatrix:
+        words = self.num_groups * self.num_words
         order = torch.argsort(self._all_words, stable=True)
-        pointer = F.pad(torch.bincount(self._all_words, minlength=self.num_words).cumsum(0), (1, 0))
+        pointer = F.pad(torch.bincount(self._all_words, minlength=words).cumsum(0), (1, 0))
         return SparseMatrix(pointer, order, torch.ones_like(order), self.num_rows)
 
     def average_weights(self, weights: Tensor) -> Tensor:
-        """The share of each row in the weighted sum over clients, ``[R]``, from ``weights`` ``[K]``."""
+        """The share of each row in the weighted sum over a group's clients, ``[R]``, from ``weights`` ``[K]``."""
         pairs = weights.index_select(0, self.client)
-        rest = weights.sum() - weights.new_zeros(self.num_words).index_add_(0, self.word, pairs)
-        return torch.cat([pairs, rest])
+        total = weights.view(self.num_groups, -1).sum(1).repeat_interleave(self.num_words)
+        return torch.cat([pairs, total.index_add(0, self._all_words[: len(pairs)], -pairs)])
 
     def average(self, compact: Tensor, row_weights: Tensor) -> Tensor:
-        """``sum_k weights[k] stacked[k]`` as ``[F, o]``, without expanding.
+        """``sum_k weights[k] stacked[k]`` as ``[F, o]``, or ``[G, F, o]`` over each group, without expanding.
 
         Args:
             compact: ``[R, o]``.
             row_weights: from :meth:`average_weights`.
         """
         by_word = self._by_word
-        return spmm(by_word, row_weights.index_select(0, by_word.column), compact)
+        result = spmm(by_word, row_weights.index_select(0, by_word.column), compact)
+        return result if self.num_groups == 1 else result.view(self.num_groups, self.num_words, -1)

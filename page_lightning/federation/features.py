@@ -63,18 +63,28 @@ class SparseFeatures(Features):
         dtype: of the values.
         device: of everything.
         compact: weights come in the layout of :class:`CompactRows` (``[R, o]``) instead.
+        num_groups: federations among the clients.
     """
 
     def __init__(
-        self, x: sparse.csr_matrix, sizes: tuple[int, ...], dtype: torch.dtype, device: torch.device, *, compact: bool
+        self,
+        x: sparse.csr_matrix,
+        sizes: tuple[int, ...],
+        dtype: torch.dtype,
+        device: torch.device,
+        *,
+        compact: bool,
+        num_groups: int = 1,
     ) -> None:
-        self._scipy, self.sizes, self._compact = x, sizes, compact
+        self._scipy, self.sizes, self._compact, self._num_groups = x, sizes, compact, num_groups
         self._shared = SparseMatrix.from_scipy(x, dtype, device)
 
     @cached_property
     def compact(self) -> CompactRows:
         """Which (client, word) pairs occur."""
-        return CompactRows.from_words(self._client(), self._shared.column, len(self.sizes), self._shared.num_columns)
+        return CompactRows.from_words(
+            self._client(), self._shared.column, len(self.sizes), self._shared.num_columns, self._num_groups
+        )
 
     def _client(self) -> Tensor:
         slots = torch.repeat_interleave(

@@ -321,7 +321,8 @@ def _features(
     graphs: ClientGraphs, rows: np.ndarray, sizes: tuple[int, ...], dtype: torch.dtype, *, compact: bool
 ) -> Features:
     if graphs.x.layout == torch.sparse_csr:
-        return SparseFeatures(csr_to_scipy(graphs.x)[rows], sizes, dtype, graphs.device, compact=compact)
+        x = csr_to_scipy(graphs.x)[rows]
+        return SparseFeatures(x, sizes, dtype, graphs.device, compact=compact, num_groups=graphs.num_groups)
     everything = len(rows) == graphs.num_nodes
     x = graphs.x if everything else graphs.x[torch.as_tensor(rows, device=graphs.device)]
     return DenseFeatures(x.to(dtype), sizes)

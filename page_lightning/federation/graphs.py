@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 import torch
+from scipy import sparse
 from torch import Tensor
 
 from page_lightning.csr import csr_from_scipy, csr_to_scipy
@@ -30,6 +31,7 @@ class ClientGraphs:
         masks: ``train``, ``val`` and ``test`` nodes, bool ``[N]`` each.
         num_classes: ``C``.
         clients: the identity of each slot; 0 to ``K - 1`` unless this is a part of a larger federation.
+        num_groups: federations held side by side, of ``K / G`` consecutive slots each (see :meth:`repeat`).
     """
 
     def __init__(
@@ -42,10 +44,12 @@ class ClientGraphs:
         masks: Mapping[SplitName, Tensor],
         num_classes: int,
         clients: Sequence[int] | None = None,
+        num_groups: int = 1,
     ) -> None:
         self.x, self.edge_index, self.y = x, edge_index, y
         self.sizes, self.node_id, self.masks, self.num_classes = tuple(sizes), node_id, dict(masks), num_classes
         self.clients = tuple(range(len(self.sizes)) if clients is None else clients)
+        self.num_groups = num_groups
         self._flows: dict[tuple[int, torch.dtype, SplitName | None, bool], SparseFlow] = {}
 
     @classmethod
@@ -133,6 +137,28 @@ class ClientGraphs:
             {name: mask.to(device) for name, mask in self.masks.items()},
             self.num_classes,
             self.clients,
+            self.num_groups,
+        )
+
+    def repeat(self, times: int) -> ClientGraphs:
+        """The same federation several times side by side, for ensembles trained as one stack."""
+        if times == 1:
+            return self
+        offset = torch.arange(times, device=self.device).repeat_interleave(self.edge_index.shape[1]) * self.num_nodes
+        if self.x.layout == torch.sparse_csr:
+            x = csr_from_scipy(sparse.vstack([csr_to_scipy(self.x)] * times, format="csr")).to(self.device)
+        else:
+            x = self.x.repeat(times, 1)
+        return ClientGraphs(
+            x,
+            self.edge_index.repeat(1, times) + offset,
+            self.y.repeat(times),
+            self.sizes * times,
+            self.node_id.repeat(times),
+            {name: mask.repeat(times) for name, mask in self.masks.items()},
+            self.num_classes,
+            self.clients * times,
+            times,
         )
 
     def select(self, slots: Sequence[int]) -> ClientGraphs:

@@ -28,27 +28,35 @@ class DropoutStream:
     a probability is a multiple of 1/256 where that is exact and of 1/65536 elsewhere.
 
     Args:
-        key: the numbers that name the stream, for instance (seed, round).
+        seed: of the stream, or one for each client.
         clients: the client of each block of rows, in block order.
+        round: communication round.
         device: where masks are drawn.
     """
 
-    def __init__(self, key: Sequence[int], clients: Sequence[int], device: torch.device | str = "cpu") -> None:
-        self.key, self.clients = tuple(key), tuple(clients)
+    def __init__(
+        self,
+        seed: int | Sequence[int],
+        clients: Sequence[int],
+        round: int = 0,  # noqa: A002 - the field's word
+        device: torch.device | str = "cpu",
+    ) -> None:
+        seeds = [seed] * len(clients) if isinstance(seed, int) else seed
+        self.blocks = list(zip(seeds, clients, strict=True))
         self.generators = [torch.Generator(device) for _ in clients]
         self._buffers: dict[tuple[tuple[int, ...], int], tuple[Tensor, list[Tensor]]] = {}
-        self.restart(*key)
+        self.restart(round)
 
-    def restart(self, *key: int) -> None:
-        """Begin the stream named ``key``; the same key gives the same masks again."""
-        self.key, self._draws = key, 0
-        for client, generator in zip(self.clients, self.generators, strict=True):
-            generator.manual_seed(stream_key(*key, client) >> 1)
+    def restart(self, round: int) -> None:  # noqa: A002 - the field's word
+        """Begin the stream of a round; the same (seed, round, client) gives the same masks again."""
+        self.round, self._draws = round, 0
+        for (seed, client), generator in zip(self.blocks, self.generators, strict=True):
+            generator.manual_seed(stream_key(seed, round, client) >> 1)
 
     def next_seeds(self) -> list[int]:
         """One fresh seed per client, for modules that draw their own noise."""
         self._draws += 1
-        return [stream_key(*self.key, client, self._draws) >> 1 for client in self.clients]
+        return [stream_key(seed, self.round, client, self._draws) >> 1 for seed, client in self.blocks]
 
     def keep(self, sizes: tuple[int, ...], width: int, probability: float) -> Tensor:
         """A boolean mask ``[N, width]`` that is false with the given probability.

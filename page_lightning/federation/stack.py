@@ -23,10 +23,15 @@ class ClientStack(nn.Module):
         backbone: the architecture; its own parameters are the initial models.
         num_clients: ``K``.
         compact: layout of the parameters in ``backbone.input_weights``, if they are held compactly.
+        num_groups: ``G`` federations of ``K / G`` consecutive clients each. With more than one, the models that go to
+            and come from the server have a leading dimension ``[G, ...]``.
     """
 
-    def __init__(self, backbone: Backbone, num_clients: int, compact: CompactRows | None = None) -> None:
+    def __init__(
+        self, backbone: Backbone, num_clients: int, compact: CompactRows | None = None, num_groups: int = 1
+    ) -> None:
         super().__init__()
+        self.num_groups = num_groups
         self._backbone = (backbone,)  # in a tuple, so that its parameters are not this module's
         self.num_clients, self.compact = num_clients, compact
         self.names = [name for name, _ in backbone.named_parameters()]
@@ -70,7 +75,13 @@ class ClientStack(nn.Module):
             if self._is_compact(name) and self.compact is not None:
                 self.assign(name, self.compact.broadcast(tensor))
             else:
-                self.assign(name, tensor.expand(self.num_clients, *tensor.shape))
+                members = self.num_clients // self.num_groups
+                self.assign(
+                    name,
+                    tensor.expand(self.num_clients, *tensor.shape)
+                    if self.num_groups == 1
+                    else tensor.repeat_interleave(members, 0),
+                )
 
     @torch.no_grad()
     def load(self, stacked: Mapping[str, Tensor]) -> None:
@@ -96,7 +107,7 @@ class ClientStack(nn.Module):
 
     @torch.no_grad()
     def weighted_sum(self, weights: Tensor) -> Tensors:
-        """``sum_k weights[k] model[k]`` for every parameter and floating-point buffer.
+        """``sum_k weights[k] model[k]`` for every parameter and floating-point buffer; over each group where several.
 
         Args:
             weights: ``[K]``.
@@ -107,11 +118,19 @@ class ClientStack(nn.Module):
                 row_weights = self.compact.average_weights(weights)
                 result[name] = self.compact.average(tensor, row_weights)
             else:
-                result[name] = torch.tensordot(weights, tensor, 1)
+                result[name] = self._sum(weights, tensor)
         for name, buffer in self.local_buffers.items():
             if buffer.is_floating_point():
-                result[name] = torch.tensordot(weights, buffer, 1)
+                result[name] = self._sum(weights, buffer)
         return result
+
+    def _sum(self, weights: Tensor, stacked: Tensor) -> Tensor:
+        if self.num_groups == 1:
+            return torch.tensordot(weights, stacked, 1)
+        total = weights.view(self.num_groups, 1, -1) @ stacked.reshape(
+            self.num_groups, len(weights) // self.num_groups, -1
+        )
+        return total.view(self.num_groups, *stacked.shape[1:])
 
 
 class SeparateStack(ClientStack):

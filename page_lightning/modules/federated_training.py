@@ -103,9 +103,7 @@ class FederatedTraining(LightningModule):
         """
         sizes = {"features": num_features, "classes": num_classes, "clients": num_clients}
         if self.federation is None:
-            self.federation = Federation.create(
-                self._unbuilt[0], num_features, num_classes, num_clients, self.recipe
-            )
+            self.federation = Federation.create(self._unbuilt[0], num_features, num_classes, num_clients, self.recipe)
             self._rounds = FederatedRounds(self.federation, self.recipe, self.channel)
             self._sizes = sizes
         elif sizes != self._sizes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -33,7 +33,7 @@ class LocalTraining(Stage):
         graphs: the clients to train; each needs a training node.
         optimizer: of the clients.
         ridge: adds ``ridge / 2 * ||theta||^2`` to each client's loss.
-        seed: of the dropout streams.
+        seed: of the dropout streams; one for each federation where ``graphs`` holds several.
         round: communication round, which keys the dropout streams.
         separate: keep each client's tensors and optimizer apart; by default only where the optimizer asks for it.
     """
@@ -44,7 +44,7 @@ class LocalTraining(Stage):
         graphs: ClientGraphs,
         optimizer: OptimizerOptions | None = None,
         ridge: float = 0.0,
-        seed: int = 0,
+        seed: int | Sequence[int] = 0,
         round: int = 0,  # noqa: A002 - the field's word
         *,
         separate: bool = False,
@@ -60,9 +60,11 @@ class LocalTraining(Stage):
         else:
             features = self.flow.hops[0].features
             layout = features.compact if sparse_input and isinstance(features, SparseFeatures) else None
-            self.stack = ClientStack(backbone, graphs.num_clients, layout)
-        self.options, self.ridge, self.seed = options, ridge, seed
-        self.noise = DropoutStream((seed, round), graphs.clients, graphs.device)
+            self.stack = ClientStack(backbone, graphs.num_clients, layout, graphs.num_groups)
+        self.options, self.ridge = options, ridge
+        if not isinstance(seed, int):
+            seed = [own for own in seed for _ in range(graphs.num_clients // graphs.num_groups)]
+        self.noise = DropoutStream(seed, graphs.clients, round, graphs.device)
         self.labels = graphs.y[self.flow.target_index]
         per_client = graphs.count("train").to(dtype)
         self.node_weights = (1 / per_client)[graphs.client[self.flow.target_index]]
@@ -81,7 +83,7 @@ class LocalTraining(Stage):
     def begin(self, round: int, server: Mapping[str, Tensor], *, keep_optimizer_state: bool) -> None:  # noqa: A002
         """Start a communication round from the server's model."""
         self.stack.broadcast(server)
-        self.noise.restart(self.seed, round)
+        self.noise.restart(round)
         if not keep_optimizer_state:
             for optimizer in self._optimizers:
                 optimizer.state.clear()
