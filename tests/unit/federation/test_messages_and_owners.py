@@ -16,7 +16,7 @@ def test_bytes_by_closed_form(tmp_path):
     channel.listeners.append(heard.append)
     for number in range(2):
         channel.send(Message.of_model("down", (0, 1, 2), model, lambda: model), number)
-        channel.send(Message.of_model("up", (0, 2), model, lambda: {}), number)
+        channel.send(Message.of_model("up", (0, 2), model, dict), number)
     assert channel.total("down") == 2 * 3 * per_client
     assert channel.total("up") == 2 * 2 * per_client
     assert heard[0].bytes_per_client == per_client
