@@ -23,27 +23,27 @@ def kl(reference: Tensor, logits: Tensor) -> Tensor:
     return divergence.clamp(min=0)
 
 
-def jensen_shannon(first: Tensor, second: Tensor) -> Tensor:
+def jensen_shannon(reference: Tensor, logits: Tensor) -> Tensor:
     """Jensen-Shannon divergence of each node in nats, ``[.., N]``; symmetric, at most ``log 2``.
 
     Args:
-        first: logits ``[.., N, C]``.
-        second: logits ``[.., N, C]``.
+        reference: logits of Retrain, ``[.., N, C]``.
+        logits: logits of the model, ``[.., N, C]``.
     """
-    log_p, log_q = first.log_softmax(-1), second.log_softmax(-1)
+    log_p, log_q = reference.log_softmax(-1), logits.log_softmax(-1)
     log_mean = torch.logaddexp(log_p, log_q) - math.log(2)
     both: Tensor = log_p.exp() * (log_p - log_mean) + log_q.exp() * (log_q - log_mean)
     return (both.sum(-1) / 2).clamp(min=0)
 
 
-def agreement(first: Tensor, second: Tensor) -> Tensor:
+def agreement(reference: Tensor, logits: Tensor) -> Tensor:
     """1 where two models predict the same class, else 0, ``[.., N]``.
 
     Args:
-        first: logits ``[.., N, C]``.
-        second: logits ``[.., N, C]``.
+        reference: logits of Retrain, ``[.., N, C]``.
+        logits: logits of the model, ``[.., N, C]``.
     """
-    return (first.argmax(-1) == second.argmax(-1)).to(first.dtype)
+    return (reference.argmax(-1) == logits.argmax(-1)).to(logits.dtype)
 
 
 def ensemble_floor(measure: Callable[[Tensor, Tensor], Tensor], ensemble: Tensor) -> Tensor:

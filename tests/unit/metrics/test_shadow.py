@@ -1,7 +1,10 @@
 """The shadow attack learns what separates the shadow's sets, repeats, and its control catches a confounded protocol."""
 
+import warnings
+
 import pytest
 import torch
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.neural_network import MLPClassifier
 
 from page_lightning.metrics.functional import fit_shadow_attack, rank_auc, shadow_attack, shadow_control
@@ -24,6 +27,7 @@ def test_attack_is_as_good_as_scikit_learns_perceptron(attack):
     members, others = posteriors(3, 300, 2), posteriors(1, 300, 3)
     area = float(rank_auc(attack(members).squeeze(-1), attack(others).squeeze(-1)))
     x = torch.cat([posteriors(3, 160, 0), posteriors(1, 160, 1)]).numpy()
+    warnings.simplefilter("ignore", ConvergenceWarning)
     reference = MLPClassifier((100, 50), learning_rate_init=0.01, batch_size=32, max_iter=20, random_state=0)
     reference.fit(x, [1] * 160 + [0] * 160)
     theirs = [torch.tensor(reference.predict_proba(part.numpy())[:, 1]) for part in (members, others)]
