@@ -21,6 +21,18 @@ class SplitError(PageLightningError):
     """Training, validation and test nodes cannot be drawn as asked."""
 
 
+class RequestError(PageLightningError):
+    """Something cannot be forgotten as asked."""
+
+
+class StaleRequestError(RequestError):
+    """A request was made for other data, another partition or split, or its file was changed afterwards."""
+
+
+class PoisonError(PageLightningError):
+    """A graph cannot be poisoned as asked."""
+
+
 class ConfigurationError(PageLightningError):
     """Options that contradict each other or the data."""
 
