@@ -142,7 +142,7 @@ def main() -> None:
     parser.add_argument("--backbone", choices=ARCHITECTURES, default="GCN")
     parser.add_argument("--rounds", type=int, default=10, help="timed rounds of each, at least 7")
     parser.add_argument("--local-epochs", type=int, default=3)
-    parser.add_argument("--compared-rounds", type=int, default=5, help="rounds before the models are compared")
+    parser.add_argument("--compared-rounds", type=int, default=3, help="rounds before the models are compared")
     parser.add_argument("--root", type=Path)
     parser.add_argument("--cache", type=Path, default=Path("data"))
     parser.add_argument("--json", type=Path, required=True)
