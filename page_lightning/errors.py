@@ -4,6 +4,8 @@ Every message is one line that names the option, file or value to change; the co
 status 2.
 """
 
+from collections.abc import Sequence
+
 
 class PageLightningError(Exception):
     """Base of every error a user can cause and mend."""
@@ -39,3 +41,15 @@ class ConfigurationError(PageLightningError):
 
 class CheckpointMismatchError(PageLightningError):
     """A checkpoint does not belong to the model or the data it is loaded for."""
+
+
+class UnsupportedRequestError(PageLightningError):
+    """A method cannot carry out this kind of request.
+
+    Args:
+        method: the method's name.
+        kinds: the kinds it cannot carry out.
+    """
+
+    def __init__(self, method: str, kinds: Sequence[str]) -> None:
+        super().__init__(f"method {method} cannot carry out {' and '.join(kinds)} requests")

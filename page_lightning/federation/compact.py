@@ -69,7 +69,7 @@ class CompactRows:
 
     @cached_property
     def _place_of(self) -> Tensor:
-        """Where each row is found in ``[K F, o]``; for a phantom one, on a client that lacks the word if there is one."""
+        """Where each row is found in ``[K F, o]``; a phantom one where some client lacks the word, if any does."""
         members = self.num_clients // self.num_groups
         absent = (self.row_of >= len(self.word)).view(self.num_groups, members, self.num_words)
         witness = absent.to(torch.int8).argmax(1)

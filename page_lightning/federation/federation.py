@@ -128,6 +128,13 @@ class Federation(nn.Module):
         self._stale_elsewhere = True
 
     @torch.no_grad()
+    def set_server(self, model: Mapping[str, Tensor]) -> None:
+        """Overwrite parameters and buffers of the server's model by name."""
+        held = {**dict(self.server.named_parameters()), **dict(self.server.named_buffers())}
+        for name, value in model.items():
+            held[name].copy_(value)
+
+    @torch.no_grad()
     def put(self, slots: Sequence[int], models: Mapping[str, Tensor]) -> None:
         """Set some clients' models; a tensor without client dimension goes to each of them."""
         buffers = dict(self.clients.named_buffers())

@@ -140,6 +140,13 @@ class ClientGraphs:
             self.num_groups,
         )
 
+    def with_masks(self, masks: Mapping[SplitName, Tensor]) -> ClientGraphs:
+        """The same graphs with other training, validation and test nodes."""
+        return ClientGraphs(
+            self.x, self.edge_index, self.y, self.sizes, self.node_id, masks, self.num_classes, self.clients,
+            self.num_groups,
+        )  # fmt: skip
+
     def repeat(self, times: int) -> ClientGraphs:
         """The same federation several times side by side, for ensembles trained as one stack."""
         if times == 1:

@@ -38,7 +38,10 @@ class ClientStack(nn.Module):
         self.tensors = nn.ParameterList()
         for name, tensor in backbone.named_parameters():
             shared = tensor.detach()
-            stacked = compact.broadcast(shared) if self._is_compact(name) else shared.expand(num_clients, *shared.shape)
+            if self._is_compact(name) and compact is not None:
+                stacked = compact.broadcast(shared.expand(num_groups, *shared.shape))
+            else:
+                stacked = shared.expand(num_clients, *shared.shape)
             self.tensors.append(nn.Parameter(stacked.clone()))
         self.local_buffers: Tensors = {
             name: buffer.expand(num_clients, *buffer.shape).clone() for name, buffer in backbone.named_buffers()
@@ -75,13 +78,12 @@ class ClientStack(nn.Module):
             if self._is_compact(name) and self.compact is not None:
                 self.assign(name, self.compact.broadcast(tensor))
             else:
-                members = self.num_clients // self.num_groups
-                self.assign(
-                    name,
-                    tensor.expand(self.num_clients, *tensor.shape)
-                    if self.num_groups == 1
-                    else tensor.repeat_interleave(members, 0),
-                )
+                self.assign(name, self._to_clients(tensor))
+
+    def _to_clients(self, shared: Tensor) -> Tensor:
+        if self.num_groups == 1:
+            return shared.expand(self.num_clients, *shared.shape)
+        return shared.repeat_interleave(self.num_clients // self.num_groups, 0)
 
     @torch.no_grad()
     def load(self, stacked: Mapping[str, Tensor]) -> None:

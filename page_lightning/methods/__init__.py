@@ -1,0 +1,19 @@
+"""Unlearning methods."""
+
+from page_lightning.methods.base import Need, Phase, UnlearningMethod, list_methods, unlearn
+from page_lightning.methods.fine_tune import FineTune
+from page_lightning.methods.gradient_ascent import GradientAscent
+from page_lightning.methods.no_op import NoOp
+from page_lightning.methods.retrain import Retrain
+
+__all__ = [
+    "FineTune",
+    "GradientAscent",
+    "Need",
+    "NoOp",
+    "Phase",
+    "Retrain",
+    "UnlearningMethod",
+    "list_methods",
+    "unlearn",
+]

@@ -1,0 +1,225 @@
+"""What an unlearning method is: an ordered list of phases, each some communication rounds."""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, ClassVar
+
+import torch
+from lightning.pytorch import LightningModule
+from torch import Tensor
+from torch.optim import SGD, Optimizer
+from typing_extensions import override
+
+from page_lightning.configuration import class_config
+from page_lightning.data.requests import RequestKind, UnlearningRequest
+from page_lightning.errors import UnsupportedRequestError
+from page_lightning.federation.federation import Federation
+from page_lightning.federation.graphs import ClientGraphs
+from page_lightning.federation.messages import Channel
+
+ALL_KINDS: frozenset[RequestKind] = frozenset({"node", "edge", "feature", "client"})
+
+
+class Need(Enum):
+    """What a method asks for beyond the trained models and the clients that stay."""
+
+    HISTORY = auto()
+    """Models of earlier rounds, kept during training."""
+    INITIAL_MODEL = auto()
+    """The models before the first round."""
+    LEAVER_ONLINE = auto()
+    """Departing clients still take part."""
+    VALIDATION_NODES = auto()
+    """Labels of validation nodes."""
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A named part of a method.
+
+    Args:
+        name: for instance ``retrain``.
+        rounds: communication rounds it takes.
+    """
+
+    name: str
+    rounds: int
+
+
+class UnlearningMethod(LightningModule, ABC):
+    """Turns a trained federation into one that behaves as if the request's data had never been there.
+
+    A subclass says which phases it has (:meth:`phases`) and what one round of a phase does (:meth:`run_round`). A
+    Trainer runs it with one epoch per round; :func:`unlearn` runs it without one and gives the same models.
+
+    Constructor arguments are kept as attributes of the same name.
+
+    Attributes:
+        supports: kinds of request the method can carry out.
+        needs: what it asks for.
+        original: the trained federation, never changed.
+        federation: the federation being changed.
+        clients: all graphs as they were in training.
+        retained: the graphs without the request's data; departed clients' slots are empty.
+        request: what to forget.
+        channel: what passes between server and clients.
+    """
+
+    supports: ClassVar[frozenset[RequestKind]] = ALL_KINDS
+    needs: ClassVar[frozenset[Need]] = frozenset()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.channel = Channel()
+        self.local_epochs = 0
+        self._original: tuple[Federation, ...] = ()
+
+    @property
+    def row_name(self) -> str:
+        """The method's name in tables."""
+        return "".join("_" + c.lower() if c.isupper() else c for c in type(self).__name__).lstrip("_")
+
+    @property
+    def original(self) -> Federation:
+        """The trained federation."""
+        return self._original[0]
+
+    @abstractmethod
+    def phases(self, request: UnlearningRequest) -> list[Phase]:
+        """The method's phases for a request, in order; known once :meth:`prepare` was called."""
+
+    def prepare(
+        self, federation: Federation, clients: ClientGraphs, retained: ClientGraphs, request: UnlearningRequest
+    ) -> None:
+        """Take over what a run needs. A subclass may add to it; it must not read the request's data unless it says so.
+
+        Raises:
+            UnsupportedRequestError: the method cannot carry out this kind of request.
+        """
+        unsupported = sorted(request.kinds - self.supports)
+        if unsupported:
+            raise UnsupportedRequestError(type(self).__name__, unsupported)
+        self._original = (federation,)  # in a tuple: checkpoints hold the result only
+        self.federation = self.start(federation)
+        self.clients, self.retained, self.request = clients, retained, request
+        self.channel = Channel()
+        self.local_epochs = 0
+
+    def start(self, federation: Federation) -> Federation:
+        """The federation that the rounds change; by default a copy of the trained one."""
+        return federation.clone()
+
+    @abstractmethod
+    def run_round(self, phase: Phase, step: int) -> dict[str, Tensor]:
+        """One communication round: round ``step`` of a phase.
+
+        Returns:
+            Figures to log, scalars.
+        """
+
+    def result(self) -> Federation:
+        """The unlearned federation; departed clients' models are erased."""
+        departed = [slot for slot in self.request.clients]
+        if departed:
+            blank = {name: torch.zeros_like(tensor[0]) for name, tensor in self.federation.client_state().items()}
+            self.federation.put(departed, blank)
+        return self.federation
+
+    def method_state(self) -> dict[str, Any]:
+        """What a resumed run needs beyond the federation; tensors and plain values."""
+        return {}
+
+    def load_method_state(self, state: dict[str, Any]) -> None:
+        """Continue from :meth:`method_state`."""
+
+    # -- under a Trainer -----------------------------------------------------------------------------------------------
+
+    def locate(self, round: int) -> tuple[Phase, int]:  # noqa: A002 - the field's word
+        """The phase that a round belongs to, and the round's place in it."""
+        step = round
+        for phase in self.phases(self.request):
+            if step < phase.rounds:
+                return phase, step
+            step -= phase.rounds
+        message = f"round {round} lies behind the last phase"
+        raise IndexError(message)
+
+    @override
+    def training_step(self, batch: ClientGraphs, batch_idx: int = 0) -> None:
+        phase, step = self.locate(self.current_epoch)
+        figures = self.run_round(phase, step)
+        for name, value in figures.items():
+            self.log(f"unlearn/{phase.name}/{name}", value, batch_size=1)
+        if "loss" in figures:
+            self.log("train/loss", figures["loss"], batch_size=1)
+        self.optimizers().step()  # type: ignore[union-attr] # counts the round: its gradients are zero
+
+    @override
+    def configure_optimizers(self) -> Optimizer:
+        return SGD([torch.nn.Parameter(torch.zeros((), device=self.device))], lr=1.0)
+
+    @override
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint["unlearning"] = {
+            "request_id": self.request.request_id,
+            "method": class_config(self),
+            "state": self.method_state(),
+            "ledger": self.channel.state(),
+            "local_epochs": self.local_epochs,
+            "trained_rounds": self.federation.trained_rounds,
+        }
+
+    @override
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        saved = checkpoint["unlearning"]
+        self.load_method_state(saved["state"])
+        self.channel.load(saved["ledger"])
+        self.local_epochs = saved["local_epochs"]
+        self.federation.trained_rounds = saved["trained_rounds"]
+
+
+def unlearn(
+    method: UnlearningMethod,
+    federation: Federation,
+    clients: ClientGraphs,
+    retained: ClientGraphs,
+    request: UnlearningRequest,
+) -> Federation:
+    """Run a method without a Trainer.
+
+    Args:
+        method: how to unlearn.
+        federation: the trained federation; not changed.
+        clients: all graphs as they were in training.
+        retained: the graphs after the request (:func:`~page_lightning.data.apply_request.apply_request`).
+        request: what to forget.
+
+    Returns:
+        The unlearned federation.
+    """
+    method.prepare(federation, clients, retained, request)
+    for phase in method.phases(request):
+        for step in range(phase.rounds):
+            method.run_round(phase, step)
+    return method.result()
+
+
+def list_methods() -> list[type[UnlearningMethod]]:
+    """Every concrete method that is imported, by name."""
+    found = {cls for cls in _subclasses(UnlearningMethod) if not inspect.isabstract(cls)}
+    return sorted(found, key=lambda cls: cls.__name__)
+
+
+def _subclasses(cls: type) -> Iterator[type]:
+    for child in cls.__subclasses__():
+        yield child
+        yield from _subclasses(child)
+
+
+__all__: Sequence[str] = ["ALL_KINDS", "Need", "Phase", "UnlearningMethod", "list_methods", "unlearn"]

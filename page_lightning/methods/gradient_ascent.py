@@ -1,0 +1,103 @@
+"""Gradient ascent on the data to forget."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.optim import Optimizer
+from typing_extensions import override
+
+from page_lightning.data.apply_request import forgotten_nodes
+from page_lightning.data.requests import UnlearningRequest
+from page_lightning.errors import ConfigurationError
+from page_lightning.federation.aggregation import client_weights
+from page_lightning.federation.graphs import ClientGraphs
+from page_lightning.federation.messages import Message
+from page_lightning.federation.optimizers import OptimizerOptions
+from page_lightning.federation.stack import ClientStack
+from page_lightning.methods.base import Need, Phase, UnlearningMethod
+from page_lightning.modules.stage import Stage, run_stage
+
+
+class GradientAscent(UnlearningMethod):
+    """Raises the loss of the forgotten nodes on the clients that hold them, then averages once.
+
+    It has no retain term and no reference, so a few steps too many ruin the model; a control, not a recommendation.
+
+    Args:
+        epochs: full-batch ascent steps.
+        lr: learning rate of Adam.
+    """
+
+    needs: ClassVar[frozenset[Need]] = frozenset({Need.LEAVER_ONLINE})
+
+    def __init__(self, epochs: int = 10, lr: float = 1e-3) -> None:
+        super().__init__()
+        if epochs < 1:
+            message = f"epochs of GradientAscent is {epochs}; it must be at least 1"
+            raise ConfigurationError(message)
+        self.epochs, self.lr = epochs, lr
+
+    @override
+    def phases(self, request: UnlearningRequest) -> list[Phase]:
+        return [] if request.is_empty else [Phase("ascent", 1)]
+
+    @override
+    def run_round(self, phase: Phase, step: int) -> dict[str, Tensor]:
+        federation, touched = self.federation, list(self.request.touched)
+        server = federation.server_state()
+        stage = AscentStage(federation.server, federation.client_state(), self.clients, self.request, self.lr)
+        run_stage(stage, self.epochs)
+        self.local_epochs += self.epochs * len(touched)
+        models = stage.stack.canonical()
+        federation.put(touched, {name: tensor[touched] for name, tensor in models.items()})
+        staying = [k for k in range(federation.num_clients) if self.retained.sizes[k]]
+        self.channel.send(Message.of_model("up", staying, server, lambda: federation.client_state(staying)), step)
+        weights = client_weights(self.retained, federation.recipe.weighting, staying).to(federation.dtype)
+        if self.request.clients:  # the leaver ascends from the server's model, which then becomes everyone's
+            chosen = client_weights(self.clients, federation.recipe.weighting, list(self.request.clients))
+            federation.set_server({n: torch.tensordot(chosen.to(t), t, 1) for n, t in models.items() if n in server})
+        else:
+            federation.set_server(
+                {n: torch.tensordot(weights, t, 1) for n, t in federation.client_state().items() if n in server}
+            )
+        return {"loss": stage.reported["loss"]}
+
+
+class AscentStage(Stage):
+    """Ascends the cross-entropy of the forgotten nodes, on the graphs that still hold them."""
+
+    def __init__(
+        self,
+        backbone: torch.nn.Module,
+        models: dict[str, Tensor],
+        graphs: ClientGraphs,
+        request: UnlearningRequest,
+        lr: float,
+    ) -> None:
+        super().__init__()
+        self.stack = ClientStack(backbone, graphs.num_clients)  # type: ignore[arg-type]
+        self.stack.load(models)
+        if request.clients:
+            self.stack.broadcast(dict(backbone.named_parameters()))
+        self.flow = graphs.flow(self.stack.backbone.num_hops, next(backbone.parameters()).dtype)
+        self.nodes = forgotten_nodes(graphs, request)
+        per_client = torch.bincount(graphs.client[self.nodes], minlength=graphs.num_clients).clamp_min(1)
+        self.labels = graphs.y[self.nodes]
+        self.weights = (1 / per_client)[graphs.client[self.nodes]].to(next(backbone.parameters()).dtype)
+        self._optimizers = [OptimizerOptions("Adam", lr, 0.0).build(self.stack.tensors)]
+
+    @property
+    @override
+    def stage_optimizers(self) -> list[Optimizer]:
+        return self._optimizers
+
+    @override
+    def training_step(self, batch: object = None, batch_idx: int = 0) -> Tensor:
+        logits = self.stack(self.flow)[1][self.nodes]
+        loss = -(F.cross_entropy(logits, self.labels, reduction="none") @ self.weights)
+        self.report("loss", loss)
+        return loss
