@@ -79,7 +79,7 @@ def forgotten_nodes(graphs: ClientGraphs, request: UnlearningRequest) -> Tensor:
     located = LocatedRequest(graphs, request)
     trained = graphs.masks["train"].cpu().numpy()
     owner = np.array(graphs.clients, dtype=np.int64)[graphs.client.cpu().numpy()]
-    ends = located.edge_rows[(located.edge_rows != ABSENT).all(1)].ravel()
+    ends = located.edge_rows[located.edge_rows != ABSENT]
     leaving = np.flatnonzero(trained & np.isin(owner, located.clients))
     rows = np.concatenate([located.node_rows, located.whole_rows, located.cell_rows, ends[trained[ends]], leaving])
     return torch.from_numpy(np.unique(rows[rows != ABSENT])).to(graphs.device)

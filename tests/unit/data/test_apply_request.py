@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from request_cases import NAME, dense, forget_by_hand, plain, random_graphs, requests, undirected
+from request_cases import LABELS, NAME, dense, forget_by_hand, plain, random_graphs, requests, undirected
 
 from page_lightning.data.apply_request import affected_clients, apply_request, forgotten_nodes
 from page_lightning.data.requests import FeatureTarget, RequestContext, RequestOptions, UnlearningRequest
@@ -148,3 +148,17 @@ def test_a_part_of_the_federation():
     assert affected_clients(part, request) == (1,)
     leaving = request_for(graphs, clients=(2,))
     assert part.client[forgotten_nodes(part, leaving)].unique().tolist() == [1]
+
+
+def test_targets_that_are_gone_are_left_out():
+    graphs = random_graphs(10)
+    gone, kept = undirected(graphs, 0)[0]
+    masks = {**graphs.masks, "train": torch.ones_like(graphs.masks["train"])}
+    graphs = ClientGraphs(graphs.x, graphs.edge_index, graphs.y, graphs.sizes, graphs.node_id, masks, LABELS)
+    request = request_for(graphs, nodes={0: (gone,)}, edges={0: ((gone, kept),)})
+    after = apply_request(graphs, request)
+    assert graphs.node_id[forgotten_nodes(graphs, request)].tolist() == [gone, kept]
+    assert after.node_id[forgotten_nodes(after, request)].tolist() == [kept]
+    idle = apply_request(after, request_for(after, clients=(0,))).select([0])
+    assert forgotten_nodes(idle, request).tolist() == []
+    assert idle.num_nodes == 0
