@@ -7,31 +7,24 @@ import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from jsonargparse import Namespace
-from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+import yaml
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.cli import ArgsType, LightningArgumentParser, LightningCLI
 from typing_extensions import override
 
 import page_lightning.backbones
 import page_lightning.data.partitioners  # noqa: F401 - short class names resolve once their modules are imported
 from page_lightning.callbacks import RoundCheckpoint, RoundProgressBar, RunFiles, SaveConfig
+from page_lightning.checkpoint import read_checkpoint
 from page_lightning.data import FederatedGraphDataModule
-from page_lightning.errors import PageLightningError
+from page_lightning.errors import ConfigurationError, PageLightningError
 from page_lightning.modules import FederatedTraining
+from page_lightning.parser import PageParser, fail
 from page_lightning.trainer import TRAINER_DEFAULTS, FederatedTrainer
 
 _LOGGER = {"class_path": "lightning.pytorch.loggers.CSVLogger", "init_args": {"save_dir": "runs", "name": ""}}
-
-
-class PageParser(LightningArgumentParser):
-    """A parser whose errors are one line."""
-
-    @override
-    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
-        line = " ".join(message.split())
-        sys.stderr.write(f"page-lightning: error: {line}\n")
-        raise SystemExit(2)
 
 
 class PageCLI(LightningCLI):
@@ -58,6 +51,42 @@ class PageCLI(LightningCLI):
         parser.add_lightning_class_args(RoundProgressBar, "progress_bar")
         parser.add_lightning_class_args(RunFiles, "run_files")
 
+    @override
+    def parse_arguments(self, parser: LightningArgumentParser, args: ArgsType) -> None:
+        super().parse_arguments(parser, args)
+        path = self.config[self.config.subcommand].get("ckpt_path")
+        self._checkpoint = read_checkpoint(path) if path else None
+
+    @override
+    def instantiate_classes(self) -> None:
+        try:
+            super().instantiate_classes()
+        except (ImportError, ValueError, MisconfigurationException) as error:
+            message = f"trainer: {error}"
+            raise ConfigurationError(message) from error
+
+    def before_fit(self) -> None:
+        """Load the data and look for mistakes before a run's folder is made."""
+        self.datamodule.setup()
+        sizes = None if self._checkpoint is None else self._checkpoint["federation"]["sizes"]
+        self.model.check(self.datamodule.graphs, self.trainer.world_size, sizes)
+
+    def before_validate(self) -> None:
+        """The same before scores; they need a trained federation."""
+        if self._checkpoint is None:
+            sys.stderr.write("page-lightning: warning: without --ckpt_path the models are untrained\n")
+        self.before_fit()
+
+    before_test = before_validate
+
+    def validate(self, **options: Any) -> None:  # noqa: ANN401
+        """Score the validation nodes; :class:`RunFiles` prints the figures."""
+        self.trainer.validate(verbose=False, **options)
+
+    def test(self, **options: Any) -> None:  # noqa: ANN401
+        """Score the test nodes; :class:`RunFiles` prints the figures."""
+        self.trainer.test(verbose=False, **options)
+
     @staticmethod
     @override
     def subcommands() -> dict[str, set[str]]:
@@ -72,22 +101,49 @@ def config_folder() -> Path:
     return installed if installed.is_dir() else package.parent / "configs"
 
 
-def with_packaged_configs(args: Sequence[str]) -> list[str]:
-    """Point every ``--config configs/...`` that is not a file here to the file of that name in the package."""
+def find_configs(args: Sequence[str]) -> list[str]:
+    """Check the files of ``--config``; ``configs/...`` that is not a file here is the file of that name in the package.
+
+    Args:
+        args: command-line arguments.
+
+    Returns:
+        The arguments with paths to existing files.
+
+    Raises:
+        ConfigurationError: a file is missing or is not a YAML mapping.
+    """
     result: list[str] = []
     for arg in args:
-        flag, equals, value = arg.partition("=")
-        is_value = bool(result) and result[-1] in {"--config", "-c"} and not equals
-        path = Path(value if equals else arg)
-        if (is_value or flag == "--config") and path.parts[:1] == ("configs",) and not path.exists():
-            packaged = config_folder().joinpath(*path.parts[1:])
-            if packaged.is_file():
-                arg = f"{flag}={packaged}" if equals else str(packaged)  # noqa: PLW2901
-        result.append(arg)
+        flag, _, value = arg.partition("=")
+        if result and result[-1] in {"--config", "-c"}:
+            result.append(str(_config_file(arg)))
+        elif flag in {"--config", "-c"} and value:
+            result.append(f"{flag}={_config_file(value)}")
+        else:
+            result.append(arg)
     return result
 
 
-def main(args: Sequence[str] | None = None) -> Any:  # noqa: ANN401 - the CLI object, for tests
+def _config_file(name: str) -> Path:
+    path = Path(name)
+    if path.parts[:1] == ("configs",) and not path.exists():
+        path = config_folder().joinpath(*path.parts[1:])
+    if not path.is_file():
+        message = f"--config {name}: no such file"
+        raise ConfigurationError(message)
+    try:
+        content = yaml.safe_load(path.read_text())
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        message = f"--config {name}: not YAML ({error})"
+        raise ConfigurationError(message) from error
+    if not isinstance(content, dict):
+        message = f"--config {name}: holds no options, such as 'data:' with 'source: Cora' below it"
+        raise ConfigurationError(message)
+    return path
+
+
+def main(args: Sequence[str] | None = None) -> None:
     """Run the command line.
 
     Args:
@@ -98,17 +154,22 @@ def main(args: Sequence[str] | None = None) -> Any:  # noqa: ANN401 - the CLI ob
     """
     _quiet_libraries()
     try:
-        return PageCLI(with_packaged_configs(sys.argv[1:] if args is None else args))
-    except PageLightningError as error:
-        sys.stderr.write(f"page-lightning: error: {' '.join(str(error).split())}\n")
-        raise SystemExit(2) from error
+        PageCLI(find_configs(sys.argv[1:] if args is None else args))
+    except (PageLightningError, PermissionError) as error:
+        fail(str(error))
 
 
 def _quiet_libraries() -> None:
-    for message in (".*does not have many workers.*", ".*Sparse.*beta state.*", ".*Sparse invariant checks.*"):
+    """Hide what libraries tell their own developers."""
+    for message in (
+        r".*does not have many workers.*",
+        r".*Sparse.*beta state.*",
+        r".*Sparse invariant checks.*",
+        r".*isinstance\(treespec, LeafSpec\).*",
+    ):
         warnings.filterwarnings("ignore", message)
-    warnings.filterwarnings("ignore", module="lightning.pytorch.cli")
+    warnings.filterwarnings("ignore", module=r"lightning\.pytorch\.cli")
     logging.getLogger("lightning.pytorch.utilities.rank_zero").setLevel(logging.WARNING)
 
 
-__all__ = ["Namespace", "PageCLI", "main"]
+__all__ = ["PageCLI", "main"]

@@ -7,6 +7,7 @@ from typing import Any
 from lightning.pytorch import Trainer
 
 import page_lightning.strategies  # noqa: F401 - registers "client_parallel"
+from page_lightning.errors import ConfigurationError
 
 TRAINER_DEFAULTS: dict[str, Any] = {
     "num_sanity_val_steps": 0,  # a sanity check would score the server before round 0
@@ -23,9 +24,16 @@ class FederatedTrainer(Trainer):
 
     Args:
         kwargs: of ``lightning.pytorch.Trainer``.
+
+    Raises:
+        ConfigurationError: ``max_epochs`` is negative.
     """
 
     def __init__(self, **kwargs: Any) -> None:  # noqa: ANN401
         for name, value in TRAINER_DEFAULTS.items():
             kwargs.setdefault(name, value)
+        rounds = kwargs.get("max_epochs")
+        if rounds is not None and rounds < 0:
+            message = f"trainer.max_epochs is {rounds}; it is the number of rounds, at least 0"
+            raise ConfigurationError(message)
         super().__init__(**kwargs)

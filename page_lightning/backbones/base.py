@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
+from page_lightning.errors import ConfigurationError
 from page_lightning.federation.flow import Flow, Hop
 
 Normalization = Literal["none", "layer"]
@@ -16,9 +17,9 @@ Normalization = Literal["none", "layer"]
 class Backbone(nn.Module, ABC):
     """A node classifier that runs on a :class:`~page_lightning.federation.flow.Flow`.
 
-    Constructors take options only and keep each under its own name; :meth:`build` makes the parameters once the data's sizes are known. Parameters have
-    no client dimension; running the module under ``torch.func.functional_call`` with stacked parameters ``[K, ...]``
-    gives every client its own model.
+    Constructors take options only and keep each under its own name; :meth:`build` makes the parameters once the data's
+    sizes are known. Parameters have no client dimension; running the module under ``torch.func.functional_call`` with
+    stacked parameters ``[K, ...]`` gives every client its own model.
 
     Args:
         hidden_channels: width ``d`` of the hidden layers.
@@ -38,6 +39,13 @@ class Backbone(nn.Module, ABC):
         norm: Normalization = "none",
     ) -> None:
         super().__init__()
+        for option, value in (("hidden_channels", hidden_channels), ("num_layers", num_layers)):
+            if value < 1:
+                message = f"model.backbone.{option} is {value}; it must be at least 1"
+                raise ConfigurationError(message)
+        if not 0 <= dropout < 1:
+            message = f"model.backbone.dropout is {dropout}; it must be in [0, 1)"
+            raise ConfigurationError(message)
         self.hidden_channels, self.num_layers, self.dropout, self.norm = hidden_channels, num_layers, dropout, norm
 
     @property
@@ -67,7 +75,7 @@ class LayeredBackbone(Backbone):
         """A module that holds one layer's parameters."""
 
     @abstractmethod
-    def run_layer(self, layer: nn.Module, hop: Hop, x: Tensor | None) -> Tensor:
+    def run_layer(self, layer: Any, hop: Hop, x: Tensor | None) -> Tensor:  # noqa: ANN401
         """One layer from source rows (``None``: the input features) to target rows."""
 
     def build(self, num_features: int, num_classes: int) -> None:  # noqa: D102

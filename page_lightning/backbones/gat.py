@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch_geometric.nn.inits import glorot
@@ -41,7 +43,7 @@ class GAT(LayeredBackbone):
         return _Attention(in_channels, out_channels, 1 if last else self.heads)
 
     @override
-    def run_layer(self, layer: nn.Module, hop: Hop, x: Tensor | None) -> Tensor:
+    def run_layer(self, layer: Any, hop: Hop, x: Tensor | None) -> Tensor:
         rows = hop.transform(x, layer.weight)
         heads = layer.attention.shape[-3]
         width = rows.shape[1] // heads

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch_geometric.nn.inits import glorot
@@ -28,7 +30,7 @@ class GCN(LayeredBackbone):
         return _Convolution(in_channels, out_channels)
 
     @override
-    def run_layer(self, layer: nn.Module, hop: Hop, x: Tensor | None) -> Tensor:
+    def run_layer(self, layer: Any, hop: Hop, x: Tensor | None) -> Tensor:
         return hop.convolve("symmetric", x, layer.weight) + hop.rows(layer.bias)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor, nn
 from typing_extensions import override
 
@@ -27,7 +29,7 @@ class GIN(LayeredBackbone):
         return _GinLayer(in_channels, self.hidden_channels, out_channels)
 
     @override
-    def run_layer(self, layer: nn.Module, hop: Hop, x: Tensor | None) -> Tensor:
+    def run_layer(self, layer: Any, hop: Hop, x: Tensor | None) -> Tensor:
         inner = (hop.convolve("sum", x, layer.first.weight) + hop.rows(layer.first.bias)).relu()
         return hop.map(inner, layer.second.weight) + hop.rows(layer.second.bias)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import nn
 
@@ -19,4 +21,4 @@ class Linear(nn.Module):
         super().__init__()
         bound = in_channels**-0.5
         self.weight = nn.Parameter(torch.empty(in_channels, out_channels).uniform_(-bound, bound))
-        self.bias = nn.Parameter(torch.empty(out_channels).uniform_(-bound, bound)) if bias else None
+        self.bias: Any = nn.Parameter(torch.empty(out_channels).uniform_(-bound, bound)) if bias else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor, nn
 from typing_extensions import override
 
@@ -32,5 +34,5 @@ class MLP(LayeredBackbone):
         return Linear(in_channels, out_channels)
 
     @override
-    def run_layer(self, layer: nn.Module, hop: Hop, x: Tensor | None) -> Tensor:
+    def run_layer(self, layer: Any, hop: Hop, x: Tensor | None) -> Tensor:
         return hop.targets(x, layer.weight) + hop.rows(layer.bias)

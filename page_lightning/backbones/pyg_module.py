@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from page_lightning.backbones.base import Backbone, Normalization
 from page_lightning.configuration import import_class
+from page_lightning.errors import ConfigurationError
 from page_lightning.federation.flow import Flow
 
 
@@ -47,19 +48,26 @@ class PyGModule(Backbone):
     @override
     def build(self, num_features: int, num_classes: int) -> None:
         cls = import_class(self.module, "model.backbone.module", "torch_geometric.nn")
+        try:
+            self.inner = self._make(cls, num_features, num_classes)
+        except (TypeError, ValueError) as error:
+            message = f"model.backbone.module_args: {cls.__name__} says: {error}"
+            raise ConfigurationError(message) from error
+        self._dimensions = {name: tensor.dim() for name, tensor in self._state().items()}
+
+    def _make(self, cls: Any, num_features: int, num_classes: int) -> nn.Module:  # noqa: ANN401 - a module's class
         if issubclass(cls, MessagePassing):
             layers = [cls(i, o, **self.module_args) for i, o in self.widths(num_features, num_classes)]
-            self.inner: nn.Module = _Layers(layers, self.hidden_channels, self.dropout, self.norm)
-        else:
-            self.inner = cls(
-                in_channels=num_features,
-                hidden_channels=self.hidden_channels,
-                num_layers=self.num_layers,
-                out_channels=num_classes,
-                dropout=self.dropout,
-                **self.module_args,
-            )
-        self._dimensions = {name: tensor.dim() for name, tensor in self._state().items()}
+            return _Layers(layers, self.hidden_channels, self.dropout, self.norm)
+        model: nn.Module = cls(
+            in_channels=num_features,
+            hidden_channels=self.hidden_channels,
+            num_layers=self.num_layers,
+            out_channels=num_classes,
+            dropout=self.dropout,
+            **self.module_args,
+        )
+        return model
 
     def _state(self) -> dict[str, Tensor]:
         return {**dict(self.inner.named_parameters()), **dict(self.inner.named_buffers())}

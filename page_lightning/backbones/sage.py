@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor, nn
 from typing_extensions import override
 
@@ -27,7 +29,7 @@ class GraphSAGE(LayeredBackbone):
         return _SageLayer(in_channels, out_channels)
 
     @override
-    def run_layer(self, layer: nn.Module, hop: Hop, x: Tensor | None) -> Tensor:
+    def run_layer(self, layer: Any, hop: Hop, x: Tensor | None) -> Tensor:
         neighbour = hop.convolve("mean", x, layer.neighbour.weight)
         return neighbour + hop.rows(layer.neighbour.bias) + hop.targets(x, layer.root.weight)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from torch import Tensor, nn
 from typing_extensions import override
@@ -49,7 +49,7 @@ class SGC(LayeredBackbone):
         return Linear(in_channels, out_channels)
 
     @override
-    def run_layer(self, layer: nn.Module, hop: Hop, x: Tensor | None) -> Tensor:
+    def run_layer(self, layer: Any, hop: Hop, x: Tensor | None) -> Tensor:
         return hop.convolve("symmetric", x, layer.weight) + hop.rows(layer.bias)
 
     @override

@@ -24,7 +24,7 @@ class RoundCheckpoint(Checkpoint):
 
     def __init__(self, every_n_rounds: int = 10, dirpath: str | None = None, keep: bool = False) -> None:
         if every_n_rounds < 1:
-            message = f"every_n_rounds of RoundCheckpoint is {every_n_rounds}; it must be at least 1"
+            message = f"checkpoint.every_n_rounds is {every_n_rounds}; it must be at least 1"
             raise ConfigurationError(message)
         self.every_n_rounds, self.dirpath, self.keep = every_n_rounds, dirpath, keep
 

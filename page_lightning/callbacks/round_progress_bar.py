@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ProgressBar
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from typing_extensions import override
 
 
@@ -24,7 +25,7 @@ class RoundProgressBar(ProgressBar):
     def __init__(self, enabled: bool = True, refresh_seconds: float = 0.25) -> None:
         super().__init__()
         self._enabled, self.refresh_seconds = enabled, refresh_seconds
-        self._console = Console()
+        self._console = Console(highlight=False)
         self._progress: Progress | None = None
         self._drawn = 0.0
 
@@ -41,10 +42,10 @@ class RoundProgressBar(ProgressBar):
         self._start, self._first, self._drawn = time.monotonic(), trainer.current_epoch, 0.0
         if self._enabled and self._console.is_terminal:
             columns = (
-                TextColumn("round"), MofNCompleteColumn(), BarColumn(), TextColumn("{task.fields[figures]}"),
-                TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
+                TextColumn("round"), MofNCompleteColumn(), BarColumn(bar_width=None),
+                TextColumn("{task.fields[figures]}"), TimeRemainingColumn(), TextColumn("left"),
             )  # fmt: skip
-            self._progress = Progress(*columns, console=self._console)
+            self._progress = Progress(*columns, console=self._console, expand=True)
             self._task = self._progress.add_task("", total=trainer.max_epochs, completed=self._first, figures="")
             self._progress.start()
 
@@ -61,7 +62,13 @@ class RoundProgressBar(ProgressBar):
         elif finished % max(1, total // 10) == 0 or finished == total:
             seconds = time.monotonic() - self._start
             left = seconds / (finished - self._first) * (total - finished)
-            self._console.print(f"round {finished}/{total}  {self._figures(trainer)}  {seconds:.0f} s, {left:.0f} s left")
+            self._console.print(
+                f"round {finished}/{total}  {self._figures(trainer)}  {seconds:.0f} s, {left:.0f} s left"
+            )
+
+    @override
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.teardown(trainer, pl_module, "fit")
 
     @override
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:

@@ -21,7 +21,7 @@ from page_lightning.data.partition import PartitionSummary, summarise
 from page_lightning.data.partitioners import Louvain, Partitioner
 from page_lightning.data.source import SourceGraph
 from page_lightning.data.sources import load_source
-from page_lightning.data.splits import DEFAULT_RATIOS, FALLBACK_RATIOS, official_masks, split_nodes
+from page_lightning.data.splits import DEFAULT_RATIOS, FALLBACK_RATIOS, Masks, official_masks, split_nodes
 from page_lightning.errors import ConfigurationError
 from page_lightning.federation.graphs import ClientGraphs
 
@@ -50,6 +50,7 @@ class FederatedGraphDataModule(LightningDataModule):
         cache: folder for downloads; by default the variable PAGE_LIGHTNING_CACHE, or ~/.cache/page_lightning.
         source_args: options of a generated graph or of a class-path source.
         seed: of generated graphs, partition and split.
+        forgotten: request files whose data are left out, in the order in which they were carried out.
     """
 
     def __init__(
@@ -66,8 +67,10 @@ class FederatedGraphDataModule(LightningDataModule):
         cache: str | None = None,
         source_args: dict[str, Any] | None = None,
         seed: int = 0,
+        forgotten: list[str] | None = None,
     ) -> None:
         super().__init__()
+        self.forgotten = list(forgotten or [])
         self.partitioner: Partitioner = build_class(partitioner) if isinstance(partitioner, dict) else partitioner
         self.source_name, self.num_clients, self.ratios = source, num_clients, ratios
         self.split, self.split_index, self.min_train_per_class = split, split_index, min_train_per_class
@@ -91,7 +94,7 @@ class FederatedGraphDataModule(LightningDataModule):
             },
             logger=False,  # the model has a seed of its own
         )
-        self._federated: tuple[SourceGraph, Tensor, dict[str, Tensor], ClientGraphs] | None = None
+        self._federated: tuple[SourceGraph, Tensor, Masks, ClientGraphs] | None = None
         self._on_device: dict[tuple[str, torch.device], ClientGraphs] = {}
 
     @override
@@ -112,7 +115,7 @@ class FederatedGraphDataModule(LightningDataModule):
         )
         self._federated = source, assignment, masks, graphs
 
-    def _ready(self) -> tuple[SourceGraph, Tensor, dict[str, Tensor], ClientGraphs]:
+    def _ready(self) -> tuple[SourceGraph, Tensor, Masks, ClientGraphs]:
         if self._federated is None:
             message = "the data are not loaded yet: call setup() first"
             raise ConfigurationError(message)

@@ -1,6 +1,8 @@
 """What a partition did to a graph: sizes, kept edges, label skew and homophily."""
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from statistics import median_low
 from typing import Any
 
 import torch
@@ -8,6 +10,9 @@ from rich.table import Table
 from torch import Tensor
 
 from page_lightning.data.source import SourceGraph
+
+MOST_ROWS = 20
+"""Clients that :meth:`PartitionSummary.table` lists one by one."""
 
 
 @dataclass(frozen=True)
@@ -44,15 +49,28 @@ class PartitionSummary:
         return asdict(self)
 
     def table(self) -> Table:
-        """The figures as a Rich table: one row a client, and a last one for the whole graph."""
+        """The figures as a Rich table: one row a client, or their range where they are many, and one for the whole."""
         table = Table("client", "nodes", "edges", "label shift", "homophily", title=f"{self.dataset}: partition")
-        rows = zip(self.client_sizes, self.client_edges, self.label_shift, self.client_homophily, strict=True)
-        for client, (nodes, edges, shift, homophily) in enumerate(rows):
-            table.add_row(str(client), f"{nodes:,}", f"{edges:,}", f"{shift:.3f}", _ratio(homophily))
+        columns = (self.client_sizes, self.client_edges, self.label_shift, self.client_homophily)
+        if self.num_clients <= MOST_ROWS:
+            for client, (nodes, edges, shift, homophily) in enumerate(zip(*columns, strict=True)):
+                table.add_row(str(client), f"{nodes:,}", f"{edges:,}", f"{shift:.3f}", _ratio(homophily))
+        else:
+            homophilies = [value for value in self.client_homophily if value is not None]
+            ranges: tuple[tuple[str, Callable[[Any], Any]], ...] = (
+                ("least", min),
+                ("median", median_low),
+                ("most", max),
+            )
+            for name, pick in ranges:
+                nodes, edges, shift = (pick(values) for values in columns[:3])
+                homophily = pick(homophilies) if homophilies else None
+                table.add_row(name, f"{nodes:,}", f"{edges:,}", f"{shift:.3f}", _ratio(homophily))
         table.add_section()
         edges_text = f"{sum(self.client_edges):,} ({self.kept_edges:.1%})"
         nodes_text = f"{sum(self.client_sizes):,}"
-        table.add_row("all", nodes_text, edges_text, f"{self.mean_label_shift:.3f}", _ratio(self.homophily))
+        name = "all" if self.num_clients <= MOST_ROWS else f"all {self.num_clients}"
+        table.add_row(name, nodes_text, edges_text, f"{self.mean_label_shift:.3f}", _ratio(self.homophily))
         return table
 
 

@@ -14,11 +14,12 @@ from typing_extensions import Self
 
 from page_lightning.csr import csr_from_scipy
 from page_lightning.errors import DataSourceError
+from page_lightning.federation.graphs import SplitName
 
 SPARSE_DENSITY = 0.2
 """Features with at most this share of non-zeros are held as a CSR tensor."""
 
-SPLIT_NAMES = ("train", "val", "test")
+SPLIT_NAMES: tuple[SplitName, ...] = ("train", "val", "test")
 
 Features: TypeAlias = Any  # Tensor | scipy.sparse | ndarray; scipy.sparse has no types
 """What `SourceGraph.from_arrays` takes as features."""
@@ -44,7 +45,7 @@ class SourceGraph:
     edge_index: Tensor
     y: Tensor
     num_classes: int
-    masks: Mapping[str, Tensor] | None
+    masks: Mapping[SplitName, Tensor] | None
     num_raw_edges: int
 
     @property
@@ -199,7 +200,7 @@ def _check_finite(name: str, values: npt.NDArray[np.float32], row_start: npt.NDA
         raise DataSourceError(msg)
 
 
-def _masks(name: str, masks: Mapping[str, Tensor | npt.NDArray[np.generic]], num_nodes: int) -> dict[str, Tensor]:
+def _masks(name: str, masks: Mapping[str, Tensor | npt.NDArray[np.generic]], num_nodes: int) -> dict[SplitName, Tensor]:
     """Official masks as bool tensors `[N]` or `[N, S]`."""
     if set(masks) != set(SPLIT_NAMES):
         msg = f"data.source {name}: official masks must be named {', '.join(SPLIT_NAMES)}, got {', '.join(masks)}"

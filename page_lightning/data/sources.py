@@ -54,6 +54,9 @@ def load_source(
     if root is not None and not root.is_dir():
         msg = f"data.root {root}: no such folder"
         raise DataSourceError(msg)
+    if seed < 0:
+        msg = f"data.seed {seed} must not be negative"
+        raise DataSourceError(msg)
     if name in GENERATED:
         return _generate(name, root, seed, options)
     if name == OGB:

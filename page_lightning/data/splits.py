@@ -4,14 +4,17 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from page_lightning.data.source import SPLIT_NAMES, SourceGraph
 from page_lightning.data.streams import Stream, generator
 from page_lightning.errors import SplitError
+from page_lightning.federation.graphs import SplitName
 
 Ratios = tuple[float, float, float]
+Masks = dict[SplitName, Tensor]
 
 _CITATION: Ratios = (0.2, 0.4, 0.4)
 _WIKIPEDIA: Ratios = (0.48, 0.32, 0.2)
@@ -34,7 +37,7 @@ FALLBACK_RATIOS = _CITATION
 
 def split_nodes(
     y: Tensor, assignment: Tensor, ratios: Sequence[float], seed: int, min_train_per_class: int = 0
-) -> dict[str, Tensor]:
+) -> Masks:
     """Draw the nodes of each split, for each client and class apart, by OpenFGL's rule.
 
     Of the `n` shuffled nodes of a class on a client, the first `int(train * n)` are for training, those up to
@@ -77,7 +80,7 @@ def split_nodes(
     train_end = np.maximum((train * size).astype(np.int64), np.minimum(min_train_per_class, size))
     val_end = np.maximum(((train + val) * size).astype(np.int64), train_end)
     test_end = np.maximum(np.minimum(((train + val + test) * size).astype(np.int64), size), val_end)
-    masks = {
+    masks: dict[SplitName, npt.NDArray[np.bool_]] = {
         "train": rank < train_end,
         "val": (rank >= train_end) & (rank < val_end),
         "test": (rank >= val_end) & (rank < test_end),
@@ -85,7 +88,7 @@ def split_nodes(
     return _disjoint({split: torch.from_numpy(mask) for split, mask in masks.items()}, "data.ratios")
 
 
-def official_masks(graph: SourceGraph, index: int = 0) -> dict[str, Tensor]:
+def official_masks(graph: SourceGraph, index: int = 0) -> Masks:
     """The published split of a graph.
 
     Args:
@@ -120,7 +123,7 @@ def _checked_ratios(ratios: Sequence[float]) -> Ratios:
     return ratios[0], ratios[1], ratios[2]
 
 
-def _disjoint(masks: dict[str, Tensor], origin: str) -> dict[str, Tensor]:
+def _disjoint(masks: Masks, origin: str) -> Masks:
     shared = torch.stack(list(masks.values())).sum(0) > 1
     if shared.any():
         msg = f"{origin}: node {int(shared.nonzero()[0])} is in more than one of {', '.join(masks)}"

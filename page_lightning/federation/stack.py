@@ -128,7 +128,8 @@ class ClientStack(nn.Module):
 
     def _sum(self, weights: Tensor, stacked: Tensor) -> Tensor:
         if self.num_groups == 1:
-            return torch.tensordot(weights, stacked, 1)
+            mean: Tensor = torch.tensordot(weights, stacked, 1)
+            return mean
         total = weights.view(self.num_groups, 1, -1) @ stacked.reshape(
             self.num_groups, len(weights) // self.num_groups, -1
         )
@@ -161,4 +162,4 @@ class SeparateStack(ClientStack):
     def assign(self, name: str, value: Tensor) -> None:
         index = self.names.index(name)
         for model, part in zip(self.models, value.unbind(0), strict=True):
-            model[index].copy_(part)
+            list(model.parameters())[index].copy_(part)

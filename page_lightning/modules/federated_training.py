@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import asdict
 from typing import Any, Literal
 
@@ -23,6 +24,7 @@ from page_lightning.federation.messages import Channel
 from page_lightning.federation.optimizers import OptimizerOptions
 from page_lightning.federation.processes import owners
 from page_lightning.federation.recipe import Recipe
+from page_lightning.federation.sampling import ClientSampler
 from page_lightning.metrics.classification import ClientClassification
 from page_lightning.modules.rounds import FederatedRounds
 
@@ -77,12 +79,10 @@ class FederatedTraining(LightningModule):
             local_epochs, optimizer, optimizer_state, ridge, participation, weighting, server_optimizer, seed
         )
         self.evaluation, self.auroc = list(evaluation), auroc
-        self.save_hyperparameters(
+        self.save_hyperparameters(  # what the models are; what is scored may change from run to run
             {
                 "backbone": class_config(backbone),
                 **asdict(self.recipe),
-                "evaluation": list(evaluation),
-                "auroc": auroc,
             }
         )
         self._unbuilt = (backbone,)  # in a tuple, so that it is no submodule
@@ -106,13 +106,36 @@ class FederatedTraining(LightningModule):
             self.federation = Federation.create(self._unbuilt[0], num_features, num_classes, num_clients, self.recipe)
             self._rounds = FederatedRounds(self.federation, self.recipe, self.channel)
             self._sizes = sizes
-        elif sizes != self._sizes:
-            have, need = (", ".join(f"{v} {k}" for k, v in s.items()) for s in (self._sizes, sizes))
-            message = (
-                f"the model was made for {have}, but the data have {need}: check the checkpoint and the data options"
-            )
-            raise CheckpointMismatchError(message)
+        else:
+            _require_equal_sizes(self._sizes, sizes)
         return self.federation
+
+    def check(self, graphs: ClientGraphs, num_processes: int = 1, sizes: dict[str, int] | None = None) -> None:
+        """Look for mistakes in the options before anything is trained or written.
+
+        Args:
+            graphs: the data.
+            num_processes: how many share the clients.
+            sizes: numbers of features, classes and clients of the checkpoint that will be loaded.
+
+        Raises:
+            ConfigurationError: an option does not fit the data or another option.
+            CheckpointMismatchError: the checkpoint does not fit the data.
+        """
+        needed = {"features": graphs.num_features, "classes": graphs.num_classes, "clients": graphs.num_clients}
+        _require_equal_sizes(sizes or needed, needed)
+        if num_processes > graphs.num_clients:
+            message = (
+                f"trainer.devices asks for {num_processes} processes, but there are only {graphs.num_clients} clients "
+                "to train: use at most that many"
+            )
+            raise ConfigurationError(message)
+        recipe = self.recipe
+        ClientSampler(graphs, recipe.participation, recipe.weighting, recipe.seed)
+        for optimizer in (recipe.optimizer, recipe.server_optimizer):
+            optimizer.build([torch.zeros(1, requires_grad=True)])
+        with torch.random.fork_rng([]):
+            copy.deepcopy(self._unbuilt[0]).build(graphs.num_features, graphs.num_classes)
 
     @override
     def configure_model(self) -> None:
@@ -124,12 +147,7 @@ class FederatedTraining(LightningModule):
             raise ConfigurationError(message)
         graphs: ClientGraphs = datamodule.graphs
         federation = self.build(graphs.num_features, graphs.num_classes, graphs.num_clients)
-        if self.trainer.world_size > graphs.num_clients:
-            message = (
-                f"trainer.devices asks for {self.trainer.world_size} processes, but there are only "
-                f"{graphs.num_clients} clients to train: use at most that many"
-            )
-            raise ConfigurationError(message)
+        self.check(graphs, self.trainer.world_size)
         owner = owners(graphs.sizes, self.trainer.world_size)
         federation.owned = [slot for slot, rank in enumerate(owner) if rank == self.trainer.global_rank]
 
@@ -223,10 +241,10 @@ class FederatedTraining(LightningModule):
                     self.log(f"val/{mode}/{name}", value, prog_bar=name == "accuracy", rank_zero_only=True)
         if self.trainer.state.fn == "fit":
             main = self.evaluation[0]
-            value = float(scores["val", main]["accuracy"])
-            if value > self.best.get("val_accuracy", -1.0):
+            accuracy = float(scores["val", main]["accuracy"])
+            if accuracy > self.best.get("val_accuracy", -1.0):
                 test = float(scores["test", main]["accuracy"])
-                self.best = {"round": float(self.current_epoch), "val_accuracy": value, "test_accuracy": test}
+                self.best = {"round": float(self.current_epoch), "val_accuracy": accuracy, "test_accuracy": test}
             self.log("best/test_accuracy", self.best["test_accuracy"], rank_zero_only=True)
 
     @override
@@ -272,3 +290,10 @@ class FederatedTraining(LightningModule):
         self.best = saved["best"]
         self.channel.load(saved["ledger"])
         self.rounds.load_optimizer_state(saved["client_optimizer"])
+
+
+def _require_equal_sizes(have: dict[str, int], need: dict[str, int]) -> None:
+    if have != need:
+        model, data = (", ".join(f"{v} {k}" for k, v in s.items()) for s in (have, need))
+        message = f"the model was made for {model}, but the data have {data}: check the checkpoint and the data options"
+        raise CheckpointMismatchError(message)

@@ -72,7 +72,7 @@ class LocalTraining(Stage):
 
     def _parameter_groups(self) -> list[list[Tensor]]:
         if isinstance(self.stack, SeparateStack):
-            return [list(model) for model in self.stack.models]
+            return [list(model.parameters()) for model in self.stack.models]
         return [list(self.stack.tensors)]
 
     @property

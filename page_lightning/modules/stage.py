@@ -59,6 +59,6 @@ def run_stage(stage: Stage, steps: int) -> None:
         for step in range(steps):
             for optimizer in optimizers:
                 optimizer.zero_grad(set_to_none=True)
-            stage.training_step(None, step).backward()
+            stage.training_step(None, step).backward()  # type: ignore[no-untyped-call]
             for optimizer in optimizers:
                 optimizer.step()

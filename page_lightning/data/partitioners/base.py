@@ -56,11 +56,6 @@ class Partitioner(ABC):
             raise PartitionError(msg)
         return assignment
 
-    @final
-    def __call__(self, graph: SourceGraph, num_clients: int, seed: int = 0) -> Tensor:
-        """The same as `partition`."""
-        return self.partition(graph, num_clients, seed)
-
     @abstractmethod
     def assign(self, graph: SourceGraph, num_clients: int, seed: int) -> Tensor:
         """Client of each node, for arguments already checked.

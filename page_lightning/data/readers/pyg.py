@@ -76,7 +76,7 @@ def from_data(data: Data, name: str) -> SourceGraph:
         if not isinstance(data.get(attribute), torch.Tensor):
             msg = f"data.source {name}: the graph has no tensor `{attribute}`"
             raise DataSourceError(msg)
-    masks = {split: data.get(f"{split}_mask") for split in SPLIT_NAMES}
+    masks: dict[str, Any] = {split: data.get(f"{split}_mask") for split in SPLIT_NAMES}
     return SourceGraph.from_arrays(
         name,
         data.x,
