@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from lightning.pytorch import Trainer
+from lightning.pytorch.loggers import WandbLogger
 
 import page_lightning.strategies  # noqa: F401 - registers "client_parallel"
-from page_lightning.errors import ConfigurationError
+from page_lightning.checkpoint import read_checkpoint
+from page_lightning.data.apply_request import apply_request
+from page_lightning.data.datamodule import FederatedGraphDataModule
+from page_lightning.data.requests import RequestOptions, UnlearningRequest
+from page_lightning.errors import ConfigurationError, UnsupportedRequestError
+from page_lightning.federation.federation import Federation
+from page_lightning.federation.graphs import ClientGraphs
+from page_lightning.federation.processes import owners
+from page_lightning.methods import Retrain, UnlearningMethod, unlearn
+from page_lightning.modules.federated_training import FederatedTraining
+from page_lightning.report import Report, write_figures
+from page_lightning.unlearning import AuditOptions, Outcome, Stopwatch, environment, judge, method_cost
 
 TRAINER_DEFAULTS: dict[str, Any] = {
     "num_sanity_val_steps": 0,  # a sanity check would score the server before round 0
@@ -37,3 +51,127 @@ class FederatedTrainer(Trainer):
             message = f"trainer.max_epochs is {rounds}; it is the number of rounds, at least 0"
             raise ConfigurationError(message)
         super().__init__(**kwargs)
+
+    def unlearn(
+        self,
+        model: FederatedTraining,
+        datamodule: FederatedGraphDataModule,
+        method: UnlearningMethod = Retrain(),  # noqa: B008 - options only, until it is prepared
+        request: RequestOptions = RequestOptions(),  # noqa: B008 - frozen
+        compare: Sequence[UnlearningMethod] = (),
+        trained_ckpt_path: str | None = None,
+        resume_ckpt_path: str | None = None,
+        output_dir: str = "unlearned",
+        audit: AuditOptions = AuditOptions(),  # noqa: B008 - frozen
+    ) -> Report:
+        """Make a trained federation forget, and show the evidence.
+
+        Without a trained checkpoint the federation is trained first. Then the method runs, and the original, no-op,
+        Retrain, the method and every compared method are judged by the same figures. The folder gets ``report.json``,
+        ``table.md``, ``figures/``, ``request.json`` (the only place with ids) and ``unlearned.ckpt``, which ``test``
+        and a further ``unlearn`` take.
+
+        Args:
+            model: the federation; afterwards it holds the unlearned models.
+            datamodule: the clients' graphs; afterwards without the request's data.
+            method: how to unlearn.
+            request: what to forget.
+            compare: other methods to judge beside it.
+            trained_ckpt_path: checkpoint of ``fit``, or ``unlearned.ckpt`` of an earlier request.
+            resume_ckpt_path: checkpoint of an interrupted run of this method.
+            output_dir: folder for the results.
+            audit: the reference that the report is judged by.
+
+        Returns:
+            The report.
+        """
+        datamodule.setup("unlearn")
+        clients = datamodule.graphs
+        wanted = request.build(clients, datamodule.source.name)
+        retrains = audit.size(clients)
+        for each in (method, *compare):
+            unsupported = sorted(wanted.kinds - each.supports)
+            if unsupported:
+                raise UnsupportedRequestError(type(each).__name__, unsupported)
+        retained = apply_request(clients, wanted)
+        if trained_ckpt_path is not None:
+            model.restore(read_checkpoint(trained_ckpt_path, "trained_ckpt_path"), clients)
+        else:
+            self.fit(model, datamodule=datamodule)
+        original = model.models
+        outcome = self._run_method(method, original, clients, retained, wanted, resume_ckpt_path)
+        device = self.strategy.root_device
+        original.to(device)
+        clients, retained = clients.to(device), retained.to(device)
+        outcome.federation.to(device)
+        outcomes = [outcome]
+        for other in compare:
+            watch = Stopwatch()
+            original.owned = self._owned(clients)
+            federation = unlearn(other.to(device), original, clients, retained, wanted)
+            federation.gather()
+            rounds = sum(phase.rounds for phase in other.phases(wanted))
+            outcomes.append(Outcome(other, federation, method_cost(other, rounds, watch)))
+        report = judge(
+            outcomes, original, clients, retained, wanted, datamodule, retrains, environment(model.recipe.seed)
+        )
+        self._finish(report, model, datamodule, outcome.federation, wanted, retained.to("cpu"), Path(output_dir))
+        return report
+
+    def _owned(self, clients: ClientGraphs) -> list[int]:
+        owner = owners(clients.sizes, self.world_size)
+        return [slot for slot, rank in enumerate(owner) if rank == self.global_rank]
+
+    def _run_method(
+        self,
+        method: UnlearningMethod,
+        original: Federation,
+        clients: ClientGraphs,
+        retained: ClientGraphs,
+        request: UnlearningRequest,
+        resume_ckpt_path: str | None,
+    ) -> Outcome:
+        """Run a method as rounds of this Trainer."""
+        watch = Stopwatch()
+        method.prepare(original, clients, retained, request)
+        rounds = sum(phase.rounds for phase in method.phases(request))
+        if rounds:
+            loop = self.fit_loop
+            for progress in (
+                loop.epoch_progress,
+                loop.epoch_loop.batch_progress,
+                loop.epoch_loop.manual_optimization.optim_step_progress,
+            ):
+                progress.reset()
+            loop.max_epochs = rounds
+            self.fit(method, train_dataloaders=[0], ckpt_path=resume_ckpt_path)
+        federation = method.result()
+        federation.gather()
+        return Outcome(method, federation, method_cost(method, rounds, watch))
+
+    def _finish(
+        self,
+        report: Report,
+        model: FederatedTraining,
+        datamodule: FederatedGraphDataModule,
+        federation: Federation,
+        request: UnlearningRequest,
+        retained: ClientGraphs,
+        folder: Path,
+    ) -> None:
+        """Write everything, and leave model and data as they are after the request."""
+        request_path = folder / "request.json"
+        if self.is_global_zero:
+            folder.mkdir(parents=True, exist_ok=True)
+            request.write(request_path)
+            report.write(folder)
+            figures = write_figures(report, folder / "figures")
+            for logger in self.loggers:
+                if isinstance(logger, WandbLogger):
+                    logger.log_table("report", columns=report.header, data=report.cells())
+                    logger.log_image("figures", [str(path) for path in figures])
+        earlier = list(datamodule.forgotten)
+        datamodule.forget(str(request_path), retained)
+        model.adopt(federation, [*earlier, request_path.name])
+        self.test(model, datamodule=datamodule, verbose=False)
+        self.save_checkpoint(folder / "unlearned.ckpt", weights_only=True)

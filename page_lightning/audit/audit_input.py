@@ -13,9 +13,10 @@ from page_lightning.errors import ConfigurationError
 
 @dataclass(frozen=True)
 class AuditInput:
-    """Logits of every retained model on the same ``N`` nodes, and what the nodes are.
+    """Logits of every retained model, and what the nodes it answers for are.
 
-    All models answer the same query graph. A retained model is named "global" or "client <id>".
+    The models of one name answer the same query graph. A retained model is named "global" or "client <id>". What
+    describes nodes is one tensor where all retained models answer for the same ``N`` nodes, else one tensor per model.
 
     Attributes:
         target: of the federation under test, ``[N, C]`` per retained model.
@@ -33,10 +34,10 @@ class AuditInput:
     target: Mapping[str, Tensor]
     retrain: Mapping[str, Tensor]
     original: Mapping[str, Tensor]
-    y: Tensor
-    forgotten: Tensor
-    held_out: Tensor
-    retained: Tensor
+    y: Tensor | Mapping[str, Tensor]
+    forgotten: Tensor | Mapping[str, Tensor]
+    held_out: Tensor | Mapping[str, Tensor]
+    retained: Tensor | Mapping[str, Tensor]
 
     def __post_init__(self) -> None:
         problem = self._problem()
@@ -44,25 +45,33 @@ class AuditInput:
             message = f"The audit cannot run: {problem}."
             raise ConfigurationError(message)
 
+    def nodes(self, model: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """``y``, ``forgotten``, ``held_out`` and ``retained`` of the nodes one retained model answers for."""
+        y, forgotten, held_out, retained = (
+            part if isinstance(part, Tensor) else part[model]
+            for part in (self.y, self.forgotten, self.held_out, self.retained)
+        )
+        return y, forgotten, held_out, retained
+
     def _problem(self) -> str | None:
         if not self.target:
             return "there is no retained model"
         if not self.target.keys() == self.retrain.keys() == self.original.keys():
             return f"models {sorted(self.target)}, {sorted(self.retrain)} and {sorted(self.original)} differ in name"
-        masks = {"forgotten": self.forgotten, "held_out": self.held_out, "retained": self.retained}
-        for name, mask in masks.items():
-            if mask.dtype != torch.bool or mask.shape != self.y.shape:
-                return f"{name} must be a boolean mask of {len(self.y)} nodes"
-        if not self.forgotten.any():
-            return "no node is forgotten"
-        if (self.forgotten & (self.held_out | self.retained)).any():
-            return "a forgotten node is also held out or retained"
         retrains, originals = self.retrains, len(next(iter(self.original.values())))
-        if min(retrains, originals) < 2:
-            return f"it needs at least 2 retrained and 2 original models, not {retrains} and {originals}"
         for name, target in self.target.items():
+            y, forgotten, held_out, retained = self.nodes(name)
+            for kind, mask in {"forgotten": forgotten, "held_out": held_out, "retained": retained}.items():
+                if mask.dtype != torch.bool or mask.shape != y.shape:
+                    return f"{kind} must be a boolean mask of {len(y)} nodes"
+            if not forgotten.any():
+                return "no node is forgotten"
+            if (forgotten & (held_out | retained)).any():
+                return "a forgotten node is also held out or retained"
+            if min(retrains, originals) < 2:
+                return f"it needs at least 2 retrained and 2 original models, not {retrains} and {originals}"
             for ensemble, size in ((self.retrain[name], retrains), (self.original[name], originals)):
-                if ensemble.shape != (size, len(self.y), target.shape[-1]):
+                if ensemble.shape != (size, len(y), target.shape[-1]):
                     return f"an ensemble of {name} has shape {list(ensemble.shape)}, the model {list(target.shape)}"
         return None
 

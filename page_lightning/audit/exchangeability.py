@@ -38,8 +38,9 @@ def audit(data: AuditInput) -> Audit:
     """Run the retrain-exchangeability audit.
 
     A flagged model is DAMAGED or RESIDUAL. A deviation is *harm* where accuracy on retained or held-out nodes is lower,
-    or the divergence from Retrain there higher, than of every retrained **and every original** model: doing nothing
-    differs from Retrain there too (it still has a client's data, it keeps a poison), but not from the originals. It is
+    or the loss there higher, than of every retrained **and every original** model: doing nothing can be worse than
+    Retrain there (it keeps a poison), but not than the originals. Divergence from Retrain is no harm by itself: a model
+    trained on for longer is surer of the same classes. A deviation is
     a *trace* where a statistic of the forgotten nodes moves to the side of the originals. The larger of the two names
     the verdict: a destroyed model lost the forgotten nodes along with all others; a fine-tuned one that drifted a
     little still holds them. A flag with neither (forgotten nodes driven beyond Retrain, where they stand out as well)
@@ -49,9 +50,7 @@ def audit(data: AuditInput) -> Audit:
         data: logits and masks.
     """
     found = {
-        name: group_statistics(
-            target, data.retrain[name], data.original[name], data.y, data.forgotten, data.held_out, data.retained
-        )
+        name: group_statistics(target, data.retrain[name], data.original[name], *data.nodes(name))
         for name, target in data.target.items()
     }
     deviation = {name: statistics.deviations() for name, statistics in found.items()}
@@ -89,9 +88,9 @@ def _harm_and_trace(found: GroupStatistics, deviation: Tensor, outside: Tensor) 
     mine, size = deviation[0, 0], deviation[0, 0].abs() * outside
     value, originals, retrained = found.values[0, 0], found.values[1:, 0], found.values[1:, 1:].mean(1)
     lost = found.having(Role.KEPT_LESS) & (mine < 0) & (value < originals.amin(0))
-    strayed = found.having(Role.KEPT_MORE) & (mine > 0) & (value > originals.amax(0))
+    dearer = found.having(Role.KEPT_MORE) & (mine > 0) & (value > originals.amax(0))
     trace = found.having(Role.TRACE) & (mine * (originals - retrained).mean(0) > 0)
-    return float((size * (lost | strayed)).max()), float((size * trace).max())
+    return float((size * (lost | dearer)).max()), float((size * trace).max())
 
 
 def _verdict(flagged: bool, harm: float, trace: float, power: float, retrains: int) -> Verdict:
@@ -105,8 +104,9 @@ def _verdict(flagged: bool, harm: float, trace: float, power: float, retrains: i
 
 
 def _influence(data: AuditInput, name: str) -> ResidualInfluence:
-    target, retrain, original = (phi(part[name], data.y) for part in (data.target, data.retrain, data.original))
-    return residual_influence(target, retrain, original, data.forgotten, data.held_out)
+    y, forgotten, held_out, _ = data.nodes(name)
+    target, retrain, original = (phi(part[name], y) for part in (data.target, data.retrain, data.original))
+    return residual_influence(target, retrain, original, forgotten, held_out)
 
 
 def _table(found: GroupStatistics, deviation: Tensor, outside: Tensor) -> dict[str, Statistic]:

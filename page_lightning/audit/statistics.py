@@ -32,9 +32,9 @@ class Role(Enum):
 
     Attributes:
         TRACE: forgotten nodes; to the side of the originals it is what is left of the forgotten data.
-        DISTANCE: forgotten nodes, and no side to tell.
-        KEPT_LESS: other nodes; a smaller value means that the model lost what it should have kept.
-        KEPT_MORE: other nodes; a larger value does.
+        DISTANCE: from the other members; it can flag a model but does not tell why.
+        KEPT_LESS: nodes that must not change; a smaller value means that the model lost what it should have kept.
+        KEPT_MORE: nodes that must not change; a larger value does.
     """
 
     TRACE = "trace"
@@ -77,9 +77,9 @@ def group_statistics(
     """Statistics of ``B = 1 + O`` groups: the model under test first, then every original.
 
     On the forgotten nodes: ``mean_z`` and ``lira_auc`` against held-out nodes, ``t_lr``, ``loss_forgotten``,
-    ``kl_forgotten``. On nodes that must not change: ``accuracy`` and ``kl`` on ``retained`` and on ``held_out`` ones.
-    ``kl`` is the mean of KL(other member || member). Statistics of an empty set are left out; so is ``t_lr`` with fewer
-    than three originals.
+    ``kl_forgotten``. On nodes that must not change: ``accuracy``, ``loss`` and ``kl`` on ``retained`` and on
+    ``held_out`` ones. ``kl`` is the mean of KL(other member || member). Statistics of an empty set are left out; so is
+    ``t_lr`` with fewer than three originals.
 
     ``t_lr`` needs originals for its second Gaussian. Original ``i`` as candidate is not measured by itself; the model
     under test is measured without original 0, from which doing nothing and most methods start.
@@ -113,14 +113,15 @@ def group_statistics(
         reference = (first - 1).clamp(min=0)  # [B, 1] rows of mean_o
         ratio = log_density_ratio(confidence[group], mean_o[reference], std_o[reference], mean, std)
         found["t_lr"] = Role.TRACE, ratio[..., asked].mean(-1), _ROUNDING
-    loss = cross_entropy(logits[:, forgotten].double(), y[forgotten]).mean(-1)
-    found["loss_forgotten"] = Role.TRACE, loss[group], _ROUNDING
-    found["kl_forgotten"] = Role.DISTANCE, _divergence(logits[:, forgotten], group), _ROUNDING
-    for name, nodes in (("retained", retained), ("held_out", held_out)):
-        if nodes.any():
-            here = logits[:, nodes]
-            found[f"accuracy_{name}"] = Role.KEPT_LESS, accuracy(here, y[nodes])[group], 1 / here.shape[1]
-            found[f"kl_{name}"] = Role.KEPT_MORE, _divergence(here, group), _ROUNDING
+    for name, nodes in (("forgotten", forgotten), ("retained", retained), ("held_out", held_out)):
+        if not nodes.any():
+            continue
+        here, classes, kept = logits[:, nodes], y[nodes], nodes is not forgotten
+        loss = cross_entropy(here.double(), classes).mean(-1)
+        found[f"loss_{name}"] = Role.KEPT_MORE if kept else Role.TRACE, loss[group], _ROUNDING
+        found[f"kl_{name}"] = Role.DISTANCE, _divergence(here, group), _ROUNDING
+        if kept:
+            found[f"accuracy_{name}"] = Role.KEPT_LESS, accuracy(here, classes)[group], 1 / len(classes)
 
     roles, values, resolution = zip(*found.values(), strict=True)
     stacked = torch.stack(values, -1)

@@ -17,8 +17,10 @@ from typing_extensions import override
 
 from page_lightning.configuration import build_class, class_config
 from page_lightning.csr import csr_from_scipy, csr_to_scipy
+from page_lightning.data.apply_request import apply_request
 from page_lightning.data.partition import PartitionSummary, summarise
 from page_lightning.data.partitioners import Louvain, Partitioner
+from page_lightning.data.requests import read_request
 from page_lightning.data.source import SourceGraph
 from page_lightning.data.sources import load_source
 from page_lightning.data.splits import DEFAULT_RATIOS, FALLBACK_RATIOS, Masks, official_masks, split_nodes
@@ -113,7 +115,22 @@ class FederatedGraphDataModule(LightningDataModule):
         graphs = ClientGraphs.from_assignment(
             source.x, source.edge_index, source.y, assignment, masks, source.num_classes, self.num_clients
         )
+        for path in self.forgotten:
+            request = read_request(Path(path), graphs, source.name)
+            graphs = apply_request(graphs, request)
         self._federated = source, assignment, masks, graphs
+
+    def forget(self, request_path: str, retained: ClientGraphs) -> None:
+        """Leave out the data of a request from now on.
+
+        Args:
+            request_path: file of the request, for whoever loads these data again.
+            retained: the graphs after it.
+        """
+        source, assignment, masks, _ = self._ready()
+        self.forgotten.append(request_path)
+        self._federated = source, assignment, masks, retained
+        self._on_device.clear()
 
     def _ready(self) -> tuple[SourceGraph, Tensor, Masks, ClientGraphs]:
         if self._federated is None:
@@ -141,13 +158,26 @@ class FederatedGraphDataModule(LightningDataModule):
         return summarise(self.source, self.assignment)
 
     def whole_graph(self, device: torch.device | str = "cpu") -> ClientGraphs:
-        """The source graph with the edges between clients, as one client in source order."""
-        source, assignment, masks, _ = self._ready()
+        """The source graph with the edges between clients, as one client in source order.
+
+        Forgotten nodes stay as rows without edges, features or a place in any split.
+        """
+        source, assignment, masks, graphs = self._ready()
         key = ("whole", torch.device(device))
         if key not in self._on_device:
-            together = torch.zeros_like(assignment)
+            there = torch.zeros(source.num_nodes, dtype=torch.bool)
+            there[graphs.node_id] = True
+            between = source.edge_index[:, (assignment[source.edge_index[0]] != assignment[source.edge_index[1]])]
+            between = between[:, there[between].all(0)]
+            edges = torch.cat([graphs.node_id[graphs.edge_index], between], 1)
             self._on_device[key] = ClientGraphs.from_assignment(
-                source.x, source.edge_index, source.y, together, masks, source.num_classes, 1
+                _scattered_rows(graphs.x, graphs.node_id, source.num_nodes),
+                edges,
+                source.y,
+                torch.zeros_like(assignment),
+                {name: mask & there for name, mask in masks.items()},
+                source.num_classes,
+                1,
             ).to(device)
         return self._on_device[key]
 
@@ -173,6 +203,15 @@ class FederatedGraphDataModule(LightningDataModule):
 
 def _as_is(graphs: ClientGraphs) -> ClientGraphs:
     return graphs
+
+
+def _scattered_rows(x: Tensor, place: Tensor, num_rows: int) -> Tensor:
+    """Rows of ``x`` put at ``place`` among ``num_rows`` rows, zeros elsewhere."""
+    if x.layout != torch.sparse_csr:
+        return x.new_zeros(num_rows, x.shape[1]).index_copy(0, place, x)
+    order = sparse.csr_matrix((np.ones(len(place), np.float32), (place, np.arange(len(place)))))
+    order.resize((num_rows, len(place)))
+    return csr_from_scipy(sparse.csr_matrix(order @ csr_to_scipy(x)))
 
 
 def _rows_summing_to_one(x: Tensor) -> Tensor:

@@ -21,6 +21,7 @@ from page_lightning.errors import UnsupportedRequestError
 from page_lightning.federation.federation import Federation
 from page_lightning.federation.graphs import ClientGraphs
 from page_lightning.federation.messages import Channel
+from page_lightning.federation.processes import owners
 
 ALL_KINDS: frozenset[RequestKind] = frozenset({"node", "edge", "feature", "client"})
 
@@ -86,6 +87,11 @@ class UnlearningMethod(LightningModule, ABC):
         return "".join("_" + c.lower() if c.isupper() else c for c in type(self).__name__).lstrip("_")
 
     @property
+    def influenced(self) -> dict[str, Any] | None:
+        """Clients the method chose as influenced, and their similarities; none where it does not choose."""
+        return None
+
+    @property
     def original(self) -> Federation:
         """The trained federation."""
         return self._original[0]
@@ -125,7 +131,7 @@ class UnlearningMethod(LightningModule, ABC):
 
     def result(self) -> Federation:
         """The unlearned federation; departed clients' models are erased."""
-        departed = [slot for slot in self.request.clients]
+        departed = list(self.request.clients)
         if departed:
             blank = {name: torch.zeros_like(tensor[0]) for name, tensor in self.federation.client_state().items()}
             self.federation.put(departed, blank)
@@ -151,13 +157,24 @@ class UnlearningMethod(LightningModule, ABC):
         raise IndexError(message)
 
     @override
-    def training_step(self, batch: ClientGraphs, batch_idx: int = 0) -> None:
+    def configure_model(self) -> None:
+        if self._trainer is not None:
+            owner = owners(self.clients.sizes, self.trainer.world_size)
+            self.federation.owned = [slot for slot, rank in enumerate(owner) if rank == self.trainer.global_rank]
+
+    @override
+    def on_fit_start(self) -> None:
+        self.original.to(self.device)
+        self.clients, self.retained = self.clients.to(self.device), self.retained.to(self.device)
+
+    @override
+    def training_step(self, batch: object, batch_idx: int = 0) -> None:
         phase, step = self.locate(self.current_epoch)
         figures = self.run_round(phase, step)
         for name, value in figures.items():
             self.log(f"unlearn/{phase.name}/{name}", value, batch_size=1)
         if "loss" in figures:
-            self.log("train/loss", figures["loss"], batch_size=1)
+            self.log("train/loss", figures["loss"], prog_bar=True, batch_size=1)  # as FederatedTraining logs it
         self.optimizers().step()  # type: ignore[union-attr] # counts the round: its gradients are zero
 
     @override

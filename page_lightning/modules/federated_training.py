@@ -90,6 +90,7 @@ class FederatedTraining(LightningModule):
         self.channel = Channel()
         self.best: dict[str, float] = {}
         self._rounds: FederatedRounds | None = None
+        self.requests: list[str] = []
         self._metrics: dict[tuple[SplitName, Evaluation], ClientClassification] = {}
         self._client_scores: dict[str, dict[str, list[float]]] = {}
 
@@ -261,6 +262,17 @@ class FederatedTraining(LightningModule):
         """Each client's figures of the last test: ``{"local_on_local": {"accuracy": [K numbers], ...}, ...}``."""
         return self._client_scores
 
+    def adopt(self, federation: Federation, requests: list[str]) -> None:
+        """Take over an unlearned federation; nothing of the training that led to the old one is kept.
+
+        Args:
+            federation: the unlearned models.
+            requests: files of the requests behind them, oldest first.
+        """
+        self.federation, self.requests = federation, requests
+        self.channel, self.best = Channel(), {}
+        self._rounds = FederatedRounds(federation, self.recipe, self.channel)
+
     # -- checkpoints ---------------------------------------------------------------------------------------------------
 
     @override
@@ -271,7 +283,22 @@ class FederatedTraining(LightningModule):
             "best": self.best,
             "ledger": self.channel.state(),
             "client_optimizer": self.rounds.optimizer_state(),
+            "requests": self.requests,
         }
+
+    def restore(self, checkpoint: dict[str, Any], graphs: ClientGraphs) -> None:
+        """Take models and counters from a checkpoint, outside a Trainer.
+
+        Args:
+            checkpoint: as ``fit`` or ``unlearn`` wrote it.
+            graphs: the data it has to fit.
+
+        Raises:
+            CheckpointMismatchError: it does not.
+        """
+        self.build(graphs.num_features, graphs.num_classes, graphs.num_clients)
+        self.on_load_checkpoint(checkpoint)
+        self.load_state_dict(checkpoint["state_dict"])
 
     @override
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -287,7 +314,7 @@ class FederatedTraining(LightningModule):
             message = f"the checkpoint's models differ from model.backbone, first at '{odd}'"
             raise CheckpointMismatchError(message)
         federation.trained_rounds = saved["trained_rounds"]
-        self.best = saved["best"]
+        self.best, self.requests = saved["best"], saved["requests"]
         self.channel.load(saved["ledger"])
         self.rounds.load_optimizer_state(saved["client_optimizer"])
 

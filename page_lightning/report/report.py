@@ -1,0 +1,221 @@
+"""A report: rows of figures and verdicts about one request, as JSON, Markdown and a terminal table."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from page_lightning.audit.exchangeability import Audit
+from page_lightning.report.rows import Measure, RowFigures
+
+SCHEMA = 1
+COLUMNS = (
+    ("retained accuracy", "retained_accuracy"),
+    ("forgotten accuracy", "forgotten_accuracy"),
+    ("KL forgotten", "kl_forgotten"),
+    ("KL retained", "kl_retained"),
+    ("LiRA AUC", "lira_auc"),
+    ("mean z", "mean_z"),
+    ("rms z", "rms_z"),
+)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a row took.
+
+    Args:
+        seconds: wall time.
+        cpu_seconds: of this process.
+        rounds: communication rounds.
+        local_epochs: summed over clients.
+        bytes_up: from clients to the server.
+        bytes_down: from the server to clients.
+    """
+
+    seconds: float | None
+    cpu_seconds: float | None
+    rounds: int
+    local_epochs: int
+    bytes_up: int
+    bytes_down: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """One model in a report.
+
+    Args:
+        name: ``original``, ``no_op``, ``retrain`` or a method's name.
+        class_path: of the method; empty for the original.
+        init_args: of the method.
+        sha256: of the federation.
+        parent: SHA-256 of the federation it was made from.
+        path: checkpoint, where there is one.
+        equal_to_no_op: whether it did nothing, as far as can be told; none where that cannot be asked.
+        influenced: clients chosen as influenced, with their similarities.
+        figures: its figures.
+        cost: what it took.
+        audit: what the audit says of it.
+    """
+
+    name: str
+    class_path: str
+    init_args: Mapping[str, Any]
+    sha256: str
+    parent: str | None
+    path: str | None
+    equal_to_no_op: bool | None
+    influenced: Mapping[str, Any] | None
+    figures: RowFigures
+    cost: Cost
+    audit: Audit | None = None
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that ``unlearn`` found.
+
+    Args:
+        data: name, clients, partitioner and sizes.
+        request: kinds, counts and digest; no ids.
+        query: which graph forgotten and retained nodes were queried on.
+        rows: original first, then no-op.
+        environment: versions, seed and command.
+        judged_by: the models that head the table, ``local`` or ``global``.
+    """
+
+    data: Mapping[str, Any]
+    request: Mapping[str, Any]
+    query: Mapping[str, str]
+    rows: tuple[Row, ...]
+    environment: Mapping[str, Any]
+    judged_by: str
+
+    def row(self, name: str) -> Row:
+        """The row of that name.
+
+        Raises:
+            KeyError: there is none.
+        """
+        for row in self.rows:
+            if row.name == name:
+                return row
+        raise KeyError(name)
+
+    def content(self) -> dict[str, Any]:
+        """The report as plain values (schema 1), without its id."""
+        return {
+            "schema": SCHEMA,
+            "data": dict(self.data),
+            "request": dict(self.request),
+            "query": dict(self.query),
+            "rows": [_row_content(row) for row in self.rows],
+            "audit": [entry for row in self.rows if row.audit is not None for entry in _audit_content(row, row.audit)],
+            "environment": dict(self.environment),
+        }
+
+    @property
+    def report_id(self) -> str:
+        """SHA-256 of the content without costs, paths, times and the command: the same for the same job."""
+        content = self.content()
+        for row in content["rows"]:
+            del row["cost"], row["path"]
+        content["environment"] = {k: v for k, v in content["environment"].items() if k != "command"}
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    def to_json(self) -> str:
+        """``report.json``."""
+        content = self.content()
+        ordered = {"schema": content.pop("schema"), "report_id": self.report_id, **content}
+        return json.dumps(ordered, indent=2, allow_nan=False) + "\n"
+
+    def cells(self) -> list[list[str]]:
+        """The table's rows as text: name, the columns, local epochs, verdict."""
+        return [
+            [
+                row.name + (" (= no-op)" if row.equal_to_no_op else ""),
+                *(_text(row.figures.metrics.get(metric)) for _, metric in COLUMNS),
+                str(row.cost.local_epochs),
+                "" if row.audit is None else row.audit.verdict.value,
+            ]
+            for row in self.rows
+        ]
+
+    @property
+    def header(self) -> list[str]:
+        """Column names of :meth:`cells`."""
+        return ["model", *(title for title, _ in COLUMNS), "local epochs", "verdict"]
+
+    def caption(self) -> str:
+        """What the table shows, in one line."""
+        audits = [row.audit for row in self.rows if row.audit is not None]
+        power = f", {audits[0].retrains} retrains, power {audits[0].power:.2f}" if audits else ", no audit"
+        models = "the server's model" if self.judged_by == "global" else "each client's own model"
+        return f"{self.data['dataset']}, {self.data['num_clients']} clients; {models}{power}"
+
+    def table(self) -> Table:
+        """The table for a terminal."""
+        table = Table(caption=self.caption(), title="Closer to retrain is better")
+        for place, name in enumerate(self.header):
+            table.add_column(name, justify="left" if place in (0, len(self.header) - 1) else "right")
+        for cells in self.cells():
+            table.add_row(*cells)
+        return table
+
+    def markdown(self) -> str:
+        """``table.md``."""
+        lines = ["| " + " | ".join(self.header) + " |", "|" + " --- |" * len(self.header)]
+        lines += ["| " + " | ".join(cells) + " |" for cells in self.cells()]
+        return "\n".join([*lines, "", self.caption() + ".", ""])
+
+    def write(self, folder: Path) -> None:
+        """Write ``report.json`` and ``table.md``."""
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "report.json").write_text(self.to_json())
+        (folder / "table.md").write_text(self.markdown())
+
+
+def _row_content(row: Row) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "class_path": row.class_path,
+        "init_args": dict(row.init_args),
+        "sha256": row.sha256,
+        "parent": row.parent,
+        "path": row.path,
+        "equal_to_no_op": row.equal_to_no_op,
+        "influenced": row.influenced,
+        "metrics": {name: {k: _plain(v) for k, v in asdict(m).items()} for name, m in row.figures.metrics.items()},
+        "cost": asdict(row.cost),
+    }
+
+
+def _audit_content(row: Row, audit: Audit) -> list[dict[str, Any]]:
+    return [
+        {
+            "row": row.name,
+            "model": result.model,
+            "verdict": result.verdict.value,
+            "p_value": result.p_value,
+            "power": result.power,
+            "retrains": result.retrains,
+            "residual_influence": {k: _plain(v) for k, v in result.residual_influence._asdict().items()},
+        }
+        for result in audit.results
+    ]
+
+
+def _plain(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else value
+
+
+def _text(measure: Measure | None) -> str:
+    return "-" if measure is None or measure.value is None else f"{measure.value:.3f}"

@@ -1,0 +1,212 @@
+"""One unlearning job: run the method and what it is compared with, judge them all alike, write the report."""
+
+from __future__ import annotations
+
+import platform
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from page_lightning.audit.audit_input import AuditInput
+from page_lightning.audit.ensemble import ReferenceEnsemble, reference_ensemble, retrained_federation
+from page_lightning.audit.exchangeability import audit, equal_to_no_op
+from page_lightning.audit.lineage import model_sha256
+from page_lightning.audit.outcome import Audit
+from page_lightning.audit.queries import Queries
+from page_lightning.audit.shadow import train_shadow
+from page_lightning.configuration import class_config
+from page_lightning.data.datamodule import FederatedGraphDataModule
+from page_lightning.data.partition import summarise
+from page_lightning.data.requests import UnlearningRequest
+from page_lightning.errors import ConfigurationError
+from page_lightning.federation.federation import Federation
+from page_lightning.federation.graphs import ClientGraphs
+from page_lightning.methods import NoOp, Retrain, UnlearningMethod
+from page_lightning.report.report import Cost, Report, Row
+from page_lightning.report.rows import RowJudge
+
+LARGE_GRAPH = 50_000
+"""Nodes from which two retrains are the default."""
+
+
+@dataclass(frozen=True)
+class AuditOptions:
+    """The reference that a report is judged by.
+
+    Args:
+        retrains: federations that are retrained, and as many trained on everything, with fresh seeds. By default 8
+            below 50,000 nodes and 2 above. Below 8 there are figures but no verdict; 0 switches the audit off.
+    """
+
+    retrains: int | None = None
+
+    def size(self, graphs: ClientGraphs) -> int:
+        """How many there are for some graphs.
+
+        Raises:
+            ConfigurationError: one retrain alone, or a negative number.
+        """
+        if self.retrains is None:
+            return 8 if graphs.num_nodes < LARGE_GRAPH else 2
+        if self.retrains < 0 or self.retrains == 1:
+            message = f"audit.retrains is {self.retrains}; it must be 0 or at least 2"
+            raise ConfigurationError(message)
+        return self.retrains
+
+
+@dataclass(eq=False)
+class Outcome:
+    """A method's result and what it took."""
+
+    method: UnlearningMethod
+    federation: Federation
+    cost: Cost
+
+
+class Stopwatch:
+    """Wall and CPU seconds since it was made."""
+
+    def __init__(self) -> None:
+        self._wall, self._cpu = time.perf_counter(), time.process_time()
+
+    def read(self) -> tuple[float, float]:
+        """Seconds, CPU seconds."""
+        return time.perf_counter() - self._wall, time.process_time() - self._cpu
+
+
+def method_cost(method: UnlearningMethod, rounds: int, watch: Stopwatch) -> Cost:
+    """What a finished method took."""
+    seconds, cpu = watch.read()
+    return Cost(seconds, cpu, rounds, method.local_epochs, method.channel.total("up"), method.channel.total("down"))
+
+
+def judge(
+    outcomes: Sequence[Outcome],
+    original: Federation,
+    clients: ClientGraphs,
+    retained: ClientGraphs,
+    request: UnlearningRequest,
+    datamodule: FederatedGraphDataModule,
+    retrains: int,
+    environment: dict[str, Any],
+    progress: Callable[[int, int], None] | None = None,
+) -> Report:
+    """Judge the original, no-op, Retrain and every outcome by the same figures.
+
+    Args:
+        outcomes: the method's first, then those of the compared methods.
+        original: the trained federation.
+        clients: graphs before the request.
+        retained: graphs after it.
+        request: what was forgotten.
+        datamodule: gives names and the cache folder.
+        retrains: size of the reference; 0 for none.
+        environment: versions, seed and command.
+        progress: called while the reference trains.
+    """
+    queries = Queries(clients, retained, request, original.server.num_hops, original.dtype)
+    ensemble = shadow = retrain = None
+    if retrains and queries.forgotten.any():
+        ensemble = reference_ensemble(original, queries, request, retrains, datamodule.cache, progress)
+        shadow = train_shadow(original, queries)
+        retrain = retrained_federation(original, ensemble)
+    judge_row = RowJudge(queries, original, ensemble, retrain, shadow)
+    parent = model_sha256(original)
+    epochs = original.trained_rounds * original.recipe.local_epochs
+    nothing = Cost(None, None, 0, 0, 0, 0)
+    rows = [Row("original", "", {}, parent, None, None, None, None, judge_row.judge(original), nothing)]
+
+    def add(name: str, method: UnlearningMethod, federation: Federation, cost: Cost) -> None:
+        figures = judge_row.judge(federation)
+        verdict = None if ensemble is None else _audit(queries, ensemble, federation)
+        same: bool | None = figures.change < 1e-6 if figures.influence is None else None
+        if figures.influence is not None:
+            same = equal_to_no_op(figures.change, figures.influence)
+        config = class_config(method)
+        sha = model_sha256(federation)
+        rows.append(
+            Row(
+                name,
+                config["class_path"],
+                config["init_args"],
+                sha,
+                parent,
+                None,
+                same,
+                method.influenced,
+                figures,
+                cost,
+                verdict,
+            )
+        )
+
+    add("no_op", NoOp(), original, nothing)
+    if retrain is not None:
+        able = sum(bool(count) for count in retained.count("train").tolist())
+        cost = Cost(None, None, original.trained_rounds, epochs * able, 0, 0)
+        add("retrain", Retrain(), retrain, cost)
+    for outcome in outcomes:
+        name = outcome.method.row_name
+        if name == "retrain":
+            rows = [row for row in rows if row.name != "retrain"]
+            add(name, outcome.method, outcome.federation, outcome.cost)
+        elif name != "no_op":
+            taken = {row.name for row in rows}
+            number = next(n for n in range(1, len(taken) + 2) if _numbered(name, n) not in taken)
+            add(_numbered(name, number), outcome.method, outcome.federation, outcome.cost)
+    summary = summarise(datamodule.source, datamodule.assignment)
+    return Report(
+        data={
+            "dataset": datamodule.source.name,
+            "num_clients": clients.num_clients,
+            "partitioner": type(datamodule.partitioner).__name__,
+            "num_nodes": clients.num_nodes,
+            "kept_edges": summary.kept_edges,
+            "client_sizes": list(clients.sizes),
+        },
+        request={
+            "kinds": sorted(request.kinds),
+            "request_id": request.request_id,
+            "clients": list(request.clients),
+            "num_nodes": request.num_nodes,
+            "num_edges": request.num_edges,
+            "num_features": request.num_features,
+        },
+        query={
+            "forgotten": "retained graph" if request.kinds == {"edge"} else "original graph",
+            "retained": "retained graph",
+        },
+        rows=tuple(rows),
+        environment=environment,
+        judged_by=queries.judged_by,
+    )
+
+
+def _numbered(name: str, number: int) -> str:
+    return name if number == 1 else f"{name}_{number}"
+
+
+def _audit(queries: Queries, ensemble: ReferenceEnsemble, federation: Federation) -> Audit:
+    nodes = queries.sets
+    return audit(
+        AuditInput(
+            queries.logits(federation),
+            ensemble.retrain,
+            ensemble.original,
+            y={name: each.y for name, each in nodes.items()},
+            forgotten={name: each.forgotten for name, each in nodes.items()},
+            held_out={name: each.held_out for name, each in nodes.items()},
+            retained={name: each.retained for name, each in nodes.items()},
+        )
+    )
+
+
+def environment(seed: int) -> dict[str, Any]:
+    """Versions, seed and command line of this process."""
+    packages = ("page-lightning", "torch", "lightning", "torch-geometric", "numpy")
+    versions = {name: version(name) for name in packages} | {"python": platform.python_version()}
+    return {"versions": versions, "seed": seed, "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])}
