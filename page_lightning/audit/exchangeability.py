@@ -40,10 +40,10 @@ def audit(data: AuditInput) -> Audit:
     A flagged model is DAMAGED or RESIDUAL. A deviation is *harm* where accuracy on retained or held-out nodes is lower,
     or the loss there higher, than of every retrained **and every original** model: doing nothing can be worse than
     Retrain there (it keeps a poison), but not than the originals. Divergence from Retrain is no harm by itself: a model
-    trained on for longer is surer of the same classes. A deviation is
-    a *trace* where a statistic of the forgotten nodes moves to the side of the originals. The larger of the two names
-    the verdict: a destroyed model lost the forgotten nodes along with all others; a fine-tuned one that drifted a
-    little still holds them. A flag with neither (forgotten nodes driven beyond Retrain, where they stand out as well)
+    trained on for longer is surer of the same classes. A deviation is a *trace* where a statistic of the forgotten
+    nodes moves to the side of the originals. The larger of the two names the verdict: a destroyed model lost the
+    forgotten nodes along with all others; a fine-tuned one that drifted a little still holds them. A flag with neither
+    (forgotten nodes driven beyond Retrain, where they stand out as well; a model that is only surer everywhere)
     is RESIDUAL. DAMAGED needs no power: it rests on what the model lost, not on what doing nothing would show.
 
     Args:

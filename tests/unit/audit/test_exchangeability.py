@@ -122,6 +122,26 @@ def test_a_forgotten_client_has_no_held_out_nodes(kind, verdict):
     assert "lira_auc" not in found.results[0].statistics
 
 
+def test_models_may_answer_for_different_nodes():
+    """A client's own model is asked about its own nodes: then every description of nodes is per model."""
+    whole, part = World(10).input("no_op", 9, LOCAL), torch.arange(220) % 2 == 0
+
+    def cut(logits):
+        return {**logits, "client 0": logits["client 0"][..., part, :]}
+
+    def describe(nodes):
+        return {"global": nodes, "client 0": nodes[part], "client 1": nodes}
+
+    logits = {name: cut(getattr(whole, name)) for name in ("target", "retrain", "original")}
+    nodes = {name: describe(getattr(whole, name)) for name in ("y", "forgotten", "held_out", "retained")}
+    found = audit(replace(whole, **logits, **nodes))
+    assert found.verdict == Verdict.RESIDUAL
+    expected = audit(whole)
+    for i, same in enumerate((True, False, True)):
+        mine, theirs = found.results[i].statistics["mean_z"], expected.results[i].statistics["mean_z"]
+        assert (mine.value == theirs.value) == same
+
+
 def test_a_copy_of_a_retrained_model_is_never_flagged():
     data = World(9).input("retrain", 12)
     for i in range(12):
