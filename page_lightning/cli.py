@@ -1,4 +1,4 @@
-"""The command line: ``page-lightning fit | validate | test``."""
+"""The command line: ``page-lightning fit | validate | test | unlearn | verify``."""
 
 from __future__ import annotations
 
@@ -7,22 +7,27 @@ import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import yaml
+from jsonargparse import Namespace
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.cli import ArgsType, LightningArgumentParser, LightningCLI
+from rich.console import Console
 from typing_extensions import override
 
-import page_lightning.backbones
-import page_lightning.data.partitioners  # noqa: F401 - short class names resolve once their modules are imported
+from page_lightning.audit import Verdict
 from page_lightning.callbacks import RoundCheckpoint, RoundProgressBar, RunFiles, SaveConfig
 from page_lightning.checkpoint import read_checkpoint
 from page_lightning.data import FederatedGraphDataModule
 from page_lightning.errors import ConfigurationError, PageLightningError
 from page_lightning.modules import FederatedTraining
 from page_lightning.parser import PageParser, fail
+from page_lightning.report import Report
 from page_lightning.trainer import TRAINER_DEFAULTS, FederatedTrainer
+
+EXIT_STATUS = {Verdict.INDISTINGUISHABLE: 0, Verdict.RESIDUAL: 3, Verdict.DAMAGED: 3, Verdict.INCONCLUSIVE: 4}
+"""How ``verify`` ends; 2 is a mistake in the input."""
 
 _LOGGER = {"class_path": "lightning.pytorch.loggers.CSVLogger", "init_args": {"save_dir": "runs", "name": ""}}
 
@@ -54,8 +59,21 @@ class PageCLI(LightningCLI):
     @override
     def parse_arguments(self, parser: LightningArgumentParser, args: ArgsType) -> None:
         super().parse_arguments(parser, args)
-        path = self.config[self.config.subcommand].get("ckpt_path")
-        self._checkpoint = read_checkpoint(path) if path else None
+        options = self.config[self.config.subcommand]
+        name = "trained_ckpt_path" if self.config.subcommand == "unlearn" else "ckpt_path"
+        path = options.get(name)
+        self._checkpoint = read_checkpoint(path, name) if path else None
+        if path and self._checkpoint is not None:
+            if self.config.subcommand == "unlearn":  # LightningCLI does the same for ckpt_path
+                recipe = {"unlearn": {"model": self._checkpoint["hyper_parameters"]}}
+                self.config = self.parser.parse_object(recipe, self.config)
+            requests = self._checkpoint["federation"]["requests"]
+            if requests and not options.data.forgotten:
+                self.config[self.config.subcommand].data.forgotten = [str(Path(path).parent / r) for r in requests]
+
+    @override
+    def before_instantiate_classes(self) -> None:
+        label_wandb_runs(self.config[self.config.subcommand], self.config.subcommand)
 
     @override
     def instantiate_classes(self) -> None:
@@ -79,6 +97,29 @@ class PageCLI(LightningCLI):
 
     before_test = before_validate
 
+    @property
+    def federated_trainer(self) -> FederatedTrainer:
+        """The Trainer, by its own type."""
+        return cast(FederatedTrainer, self.trainer)
+
+    def before_unlearn(self) -> None:
+        """Look for mistakes in the options before anything is trained."""
+        self.before_fit()
+
+    def unlearn(self, **options: Any) -> None:  # noqa: ANN401
+        """Make a federation forget, and print the table."""
+        report = self.federated_trainer.unlearn(**options)
+        if self.trainer.is_global_zero:
+            print_report(report, Path(options["output_dir"]))
+
+    def verify(self, **options: Any) -> None:  # noqa: ANN401
+        """Judge a checkpoint, print the table and end with the verdict's status."""
+        del options["model"]  # the checkpoints say what the models are
+        report = self.federated_trainer.verify(**options)
+        print_report(report, Path(options["output_dir"]))
+        audit = report.row("unlearned").audit
+        raise SystemExit(EXIT_STATUS[Verdict.INCONCLUSIVE if audit is None else audit.verdict])
+
     def validate(self, **options: Any) -> None:  # noqa: ANN401
         """Score the validation nodes; :class:`RunFiles` prints the figures."""
         self.trainer.validate(verbose=False, **options)
@@ -91,7 +132,29 @@ class PageCLI(LightningCLI):
     @override
     def subcommands() -> dict[str, set[str]]:
         skip = {"model", "dataloaders", "train_dataloaders", "val_dataloaders", "datamodule", "verbose", "weights_only"}
-        return {"fit": skip, "validate": skip, "test": skip}
+        done = {"model", "datamodule"}
+        return {"fit": skip, "validate": skip, "test": skip, "unlearn": done, "verify": done}
+
+
+def print_report(report: Report, folder: Path) -> None:
+    """Show a report's table on the terminal."""
+    console = Console()
+    console.print(report.table())
+    console.print(f"report, figures and checkpoint in {folder}", highlight=False)
+
+
+def label_wandb_runs(options: Namespace, verb: str) -> None:
+    """Give runs on a W&B dashboard a group (data set and clients), a job type (the verb) and tags."""
+    data, loggers = options.data, options.trainer.logger
+    method = options.get("method")
+    tags = [data.source, data.partitioner.class_path.rpartition(".")[2]]
+    if method is not None:
+        tags.append(method.class_path.rpartition(".")[2])
+    for logger in loggers if isinstance(loggers, list) else [loggers]:
+        if logger and not isinstance(logger, bool) and logger.class_path.endswith("WandbLogger"):
+            given = logger.get("dict_kwargs") or {}
+            labels = {"group": f"{data.source}-{data.num_clients}", "job_type": verb, "tags": tags}
+            logger["dict_kwargs"] = {**labels, **given}
 
 
 def config_folder() -> Path:

@@ -12,7 +12,7 @@ from page_lightning.errors import ConfigurationError
 def class_config(value: object) -> dict[str, Any]:
     """The ``class_path`` and ``init_args`` that rebuild an object whose options are attributes of the same name."""
     cls = type(value)
-    names = [name for name in inspect.signature(cls).parameters]
+    names = list(inspect.signature(cls).parameters)
     return {"class_path": f"{cls.__module__}.{cls.__qualname__}", "init_args": {n: getattr(value, n) for n in names}}
 
 

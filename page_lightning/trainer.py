@@ -14,14 +14,14 @@ from page_lightning.checkpoint import read_checkpoint
 from page_lightning.data.apply_request import apply_request
 from page_lightning.data.datamodule import FederatedGraphDataModule
 from page_lightning.data.requests import RequestOptions, UnlearningRequest
-from page_lightning.errors import ConfigurationError, UnsupportedRequestError
+from page_lightning.errors import CheckpointMismatchError, ConfigurationError, UnsupportedRequestError
 from page_lightning.federation.federation import Federation
 from page_lightning.federation.graphs import ClientGraphs
 from page_lightning.federation.processes import owners
 from page_lightning.methods import Retrain, UnlearningMethod, unlearn
 from page_lightning.modules.federated_training import FederatedTraining
 from page_lightning.report import Report, write_figures
-from page_lightning.unlearning import AuditOptions, Outcome, Stopwatch, environment, judge, method_cost
+from page_lightning.unlearning import AuditOptions, Outcome, Stopwatch, environment, judge
 
 TRAINER_DEFAULTS: dict[str, Any] = {
     "num_sanity_val_steps": 0,  # a sanity check would score the server before round 0
@@ -110,12 +110,61 @@ class FederatedTrainer(Trainer):
             original.owned = self._owned(clients)
             federation = unlearn(other.to(device), original, clients, retained, wanted)
             federation.gather()
-            rounds = sum(phase.rounds for phase in other.phases(wanted))
-            outcomes.append(Outcome(other, federation, method_cost(other, rounds, watch)))
+            outcomes.append(Outcome.of(other, federation, watch))
         report = judge(
             outcomes, original, clients, retained, wanted, datamodule, retrains, environment(model.recipe.seed)
         )
         self._finish(report, model, datamodule, outcome.federation, wanted, retained.to("cpu"), Path(output_dir))
+        return report
+
+    def verify(
+        self,
+        datamodule: FederatedGraphDataModule,
+        before: str,
+        after: str,
+        request: RequestOptions,
+        output_dir: str = "verified",
+        audit: AuditOptions = AuditOptions(),  # noqa: B008 - frozen
+    ) -> Report:
+        """Judge an unlearned checkpoint against the one it was made from, whoever made it.
+
+        Data and recipe come from the checkpoint of before. The exit status is 0 for INDISTINGUISHABLE, 3 for RESIDUAL
+        or DAMAGED, 4 for INCONCLUSIVE.
+
+        Args:
+            datamodule: gives the folders of data and cache.
+            before: checkpoint of the trained federation.
+            after: checkpoint of the unlearned federation.
+            request: what was to be forgotten; ``request.path`` names the file.
+            output_dir: folder for the report.
+            audit: the reference that the report is judged by.
+
+        Returns:
+            The report; its row ``unlearned`` is the checkpoint of after.
+        """
+        trained, unlearned = read_checkpoint(before, "before"), read_checkpoint(after, "after")
+        data = datamodule.for_checkpoint(trained, Path(before))
+        data.setup("verify")
+        clients = data.graphs
+        wanted = request.build(clients, data.source.name)
+        retained = apply_request(clients, wanted)
+        models = []
+        for option, checkpoint in (("before", trained), ("after", unlearned)):
+            model = FederatedTraining(**checkpoint["hyper_parameters"])
+            try:
+                model.restore(checkpoint, clients)
+            except CheckpointMismatchError as error:
+                message = f"{option}: {error}"
+                raise CheckpointMismatchError(message) from error
+            models.append(model.models)
+        original, candidate = models
+        report = judge(
+            [Outcome("unlearned", candidate)], original, clients, retained, wanted, data, audit.size(clients),
+            environment(original.recipe.seed),
+        )  # fmt: skip
+        if self.is_global_zero:
+            report.write(Path(output_dir))
+            write_figures(report, Path(output_dir) / "figures")
         return report
 
     def _owned(self, clients: ClientGraphs) -> list[int]:
@@ -147,7 +196,7 @@ class FederatedTrainer(Trainer):
             self.fit(method, train_dataloaders=[0], ckpt_path=resume_ckpt_path)
         federation = method.result()
         federation.gather()
-        return Outcome(method, federation, method_cost(method, rounds, watch))
+        return Outcome.of(method, federation, watch)
 
     def _finish(
         self,
@@ -160,18 +209,20 @@ class FederatedTrainer(Trainer):
         folder: Path,
     ) -> None:
         """Write everything, and leave model and data as they are after the request."""
-        request_path = folder / "request.json"
+        earlier = [Path(path) for path in datamodule.forgotten]
+        names = [f"request-{place}.json" for place in range(1, len(earlier) + 1)] + ["request.json"]
         if self.is_global_zero:
             folder.mkdir(parents=True, exist_ok=True)
-            request.write(request_path)
+            for path, name in zip(earlier, names, strict=False):
+                (folder / name).write_text(path.read_text())
+            request.write(folder / "request.json")
             report.write(folder)
             figures = write_figures(report, folder / "figures")
             for logger in self.loggers:
                 if isinstance(logger, WandbLogger):
                     logger.log_table("report", columns=report.header, data=report.cells())
                     logger.log_image("figures", [str(path) for path in figures])
-        earlier = list(datamodule.forgotten)
-        datamodule.forget(str(request_path), retained)
-        model.adopt(federation, [*earlier, request_path.name])
+        datamodule.forget([str(folder / name) for name in names], retained)
+        model.adopt(federation, names)
         self.test(model, datamodule=datamodule, verbose=False)
         self.save_checkpoint(folder / "unlearned.ckpt", weights_only=True)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import platform
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from page_lightning.audit.audit_input import AuditInput
 from page_lightning.audit.ensemble import ReferenceEnsemble, reference_ensemble, retrained_federation
-from page_lightning.audit.exchangeability import audit, equal_to_no_op
+from page_lightning.audit.exchangeability import SAME_PARAMETERS, audit, equal_to_no_op
 from page_lightning.audit.lineage import model_sha256
 from page_lightning.audit.outcome import Audit
 from page_lightning.audit.queries import Queries
@@ -58,15 +59,6 @@ class AuditOptions:
         return self.retrains
 
 
-@dataclass(eq=False)
-class Outcome:
-    """A method's result and what it took."""
-
-    method: UnlearningMethod
-    federation: Federation
-    cost: Cost
-
-
 class Stopwatch:
     """Wall and CPU seconds since it was made."""
 
@@ -78,10 +70,35 @@ class Stopwatch:
         return time.perf_counter() - self._wall, time.process_time() - self._cpu
 
 
-def method_cost(method: UnlearningMethod, rounds: int, watch: Stopwatch) -> Cost:
-    """What a finished method took."""
-    seconds, cpu = watch.read()
-    return Cost(seconds, cpu, rounds, method.local_epochs, method.channel.total("up"), method.channel.total("down"))
+NO_COST = Cost(None, None, 0, 0, 0, 0)
+
+
+@dataclass(eq=False)
+class Outcome:
+    """A federation to judge, and where it comes from.
+
+    Args:
+        name: of its row.
+        federation: the models.
+        cost: what they took.
+        config: ``class_path`` and ``init_args`` of the method.
+        influenced: clients the method chose as influenced, with their similarities.
+    """
+
+    name: str
+    federation: Federation
+    cost: Cost = NO_COST
+    config: Mapping[str, Any] = field(default_factory=lambda: {"class_path": "", "init_args": {}})
+    influenced: Mapping[str, Any] | None = None
+
+    @classmethod
+    def of(cls, method: UnlearningMethod, federation: Federation, watch: Stopwatch) -> Outcome:
+        """What a finished method made and took."""
+        seconds, cpu = watch.read()
+        rounds = sum(phase.rounds for phase in method.phases(method.request))
+        up, down = method.channel.total("up"), method.channel.total("down")
+        cost = Cost(seconds, cpu, rounds, method.local_epochs, up, down)
+        return cls(method.row_name, federation, cost, class_config(method), method.influenced)
 
 
 def judge(
@@ -117,47 +134,37 @@ def judge(
     judge_row = RowJudge(queries, original, ensemble, retrain, shadow)
     parent = model_sha256(original)
     epochs = original.trained_rounds * original.recipe.local_epochs
-    nothing = Cost(None, None, 0, 0, 0, 0)
-    rows = [Row("original", "", {}, parent, None, None, None, None, judge_row.judge(original), nothing)]
-
-    def add(name: str, method: UnlearningMethod, federation: Federation, cost: Cost) -> None:
-        figures = judge_row.judge(federation)
-        verdict = None if ensemble is None else _audit(queries, ensemble, federation)
-        same: bool | None = figures.change < 1e-6 if figures.influence is None else None
-        if figures.influence is not None:
+    rows = [Row("original", "", {}, parent, None, None, None, None, judge_row.judge(original), NO_COST)]
+    shown = [Outcome("no_op", original, config=class_config(NoOp()))]
+    if retrain is not None and all(outcome.name != "retrain" for outcome in outcomes):
+        able = sum(bool(count) for count in retained.count("train").tolist())
+        cost = Cost(None, None, original.trained_rounds, epochs * able, 0, 0)
+        shown.append(Outcome("retrain", retrain, cost, class_config(Retrain())))
+    shown += [outcome for outcome in outcomes if outcome.name != "no_op"]
+    taken: Counter[str] = Counter()
+    for outcome in shown:
+        taken[outcome.name] += 1
+        name = outcome.name if taken[outcome.name] == 1 else f"{outcome.name}_{taken[outcome.name]}"
+        figures = judge_row.judge(outcome.federation)
+        if figures.influence is None:
+            same = figures.change < SAME_PARAMETERS
+        else:
             same = equal_to_no_op(figures.change, figures.influence)
-        config = class_config(method)
-        sha = model_sha256(federation)
         rows.append(
             Row(
                 name,
-                config["class_path"],
-                config["init_args"],
-                sha,
+                outcome.config["class_path"],
+                outcome.config["init_args"],
+                model_sha256(outcome.federation),
                 parent,
                 None,
                 same,
-                method.influenced,
+                outcome.influenced,
                 figures,
-                cost,
-                verdict,
+                outcome.cost,
+                None if ensemble is None else _audit(queries, ensemble, outcome.federation),
             )
         )
-
-    add("no_op", NoOp(), original, nothing)
-    if retrain is not None:
-        able = sum(bool(count) for count in retained.count("train").tolist())
-        cost = Cost(None, None, original.trained_rounds, epochs * able, 0, 0)
-        add("retrain", Retrain(), retrain, cost)
-    for outcome in outcomes:
-        name = outcome.method.row_name
-        if name == "retrain":
-            rows = [row for row in rows if row.name != "retrain"]
-            add(name, outcome.method, outcome.federation, outcome.cost)
-        elif name != "no_op":
-            taken = {row.name for row in rows}
-            number = next(n for n in range(1, len(taken) + 2) if _numbered(name, n) not in taken)
-            add(_numbered(name, number), outcome.method, outcome.federation, outcome.cost)
     summary = summarise(datamodule.source, datamodule.assignment)
     return Report(
         data={
@@ -184,10 +191,6 @@ def judge(
         environment=environment,
         judged_by=queries.judged_by,
     )
-
-
-def _numbered(name: str, number: int) -> str:
-    return name if number == 1 else f"{name}_{number}"
 
 
 def _audit(queries: Queries, ensemble: ReferenceEnsemble, federation: Federation) -> Audit:

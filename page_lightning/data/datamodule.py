@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -120,15 +121,27 @@ class FederatedGraphDataModule(LightningDataModule):
             graphs = apply_request(graphs, request)
         self._federated = source, assignment, masks, graphs
 
-    def forget(self, request_path: str, retained: ClientGraphs) -> None:
+    def for_checkpoint(self, checkpoint: Mapping[str, Any], path: Path) -> FederatedGraphDataModule:
+        """The data that a checkpoint was made with, read from this module's folders.
+
+        Args:
+            checkpoint: its content.
+            path: its file; the requests behind it lie in the same folder.
+        """
+        hyperparameters = checkpoint["datamodule_hyper_parameters"]
+        requests = [str(path.parent / name) for name in checkpoint["federation"]["requests"]]
+        root = None if self.root is None else str(self.root)
+        return FederatedGraphDataModule(**hyperparameters, root=root, cache=str(self.cache), forgotten=requests)
+
+    def forget(self, request_paths: Sequence[str], retained: ClientGraphs) -> None:
         """Leave out the data of a request from now on.
 
         Args:
-            request_path: file of the request, for whoever loads these data again.
-            retained: the graphs after it.
+            request_paths: files of all requests carried out so far, for whoever loads these data again.
+            retained: the graphs after the last.
         """
         source, assignment, masks, _ = self._ready()
-        self.forgotten.append(request_path)
+        self.forgotten = list(request_paths)
         self._federated = source, assignment, masks, retained
         self._on_device.clear()
 
@@ -209,8 +222,8 @@ def _scattered_rows(x: Tensor, place: Tensor, num_rows: int) -> Tensor:
     """Rows of ``x`` put at ``place`` among ``num_rows`` rows, zeros elsewhere."""
     if x.layout != torch.sparse_csr:
         return x.new_zeros(num_rows, x.shape[1]).index_copy(0, place, x)
-    order = sparse.csr_matrix((np.ones(len(place), np.float32), (place, np.arange(len(place)))))
-    order.resize((num_rows, len(place)))
+    rows = place.numpy()
+    order = sparse.csr_matrix((np.ones(len(rows), np.float32), (rows, np.arange(len(rows)))), (num_rows, len(rows)))
     return csr_from_scipy(sparse.csr_matrix(order @ csr_to_scipy(x)))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, ClassVar
@@ -229,14 +229,14 @@ def unlearn(
 
 def list_methods() -> list[type[UnlearningMethod]]:
     """Every concrete method that is imported, by name."""
-    found = {cls for cls in _subclasses(UnlearningMethod) if not inspect.isabstract(cls)}
+    found: set[type[UnlearningMethod]] = set()
+    ahead = UnlearningMethod.__subclasses__()
+    while ahead:
+        cls = ahead.pop()
+        ahead += cls.__subclasses__()
+        if not inspect.isabstract(cls):
+            found.add(cls)
     return sorted(found, key=lambda cls: cls.__name__)
-
-
-def _subclasses(cls: type) -> Iterator[type]:
-    for child in cls.__subclasses__():
-        yield child
-        yield from _subclasses(child)
 
 
 __all__: Sequence[str] = ["ALL_KINDS", "Need", "Phase", "UnlearningMethod", "list_methods", "unlearn"]

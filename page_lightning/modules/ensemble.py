@@ -57,9 +57,7 @@ def train_ensemble(
     return members
 
 
-def _train_in_turn(
-    members: Sequence[Federation], graphs: ClientGraphs, rounds: int, progress: Progress | None
-) -> None:
+def _train_in_turn(members: Sequence[Federation], graphs: ClientGraphs, rounds: int, progress: Progress | None) -> None:
     for place, member in enumerate(members):
         trainer = FederatedRounds(member, member.recipe, Channel())
         server_optimizer = member.recipe.server_optimizer.build(member.server.parameters())

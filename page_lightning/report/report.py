@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from rich import box
 from rich.table import Table
 
 from page_lightning.audit.exchangeability import Audit
@@ -24,6 +25,10 @@ COLUMNS = (
     ("LiRA AUC", "lira_auc"),
     ("mean z", "mean_z"),
     ("rms z", "rms_z"),
+)
+_LEGEND = (
+    "\nretain, forget: accuracy on retained test nodes and on forgotten nodes; KL on forgotten nodes"
+    "\nRIR: residual influence, 0 like retrain and 1 like no-op; *: not told from no-op"
 )
 
 
@@ -143,6 +148,7 @@ class Report:
             [
                 row.name + (" (= no-op)" if row.equal_to_no_op else ""),
                 *(_text(row.figures.metrics.get(metric)) for _, metric in COLUMNS),
+                _influence_text(row),
                 str(row.cost.local_epochs),
                 "" if row.audit is None else row.audit.verdict.value,
             ]
@@ -152,7 +158,7 @@ class Report:
     @property
     def header(self) -> list[str]:
         """Column names of :meth:`cells`."""
-        return ["model", *(title for title, _ in COLUMNS), "local epochs", "verdict"]
+        return ["model", *(title for title, _ in COLUMNS), "RIR", "local epochs", "verdict"]
 
     def caption(self) -> str:
         """What the table shows, in one line."""
@@ -162,12 +168,26 @@ class Report:
         return f"{self.data['dataset']}, {self.data['num_clients']} clients; {models}{power}"
 
     def table(self) -> Table:
-        """The table for a terminal."""
-        table = Table(caption=self.caption(), title="Closer to retrain is better")
-        for place, name in enumerate(self.header):
-            table.add_column(name, justify="left" if place in (0, len(self.header) - 1) else "right")
-        for cells in self.cells():
-            table.add_row(*cells)
+        """The main columns for a terminal of 80 characters; :meth:`markdown` has all."""
+        table = Table(
+            title="Closer to retrain is better",
+            caption=self.caption() + _LEGEND,
+            box=box.SIMPLE_HEAD,
+            padding=(0, 1, 0, 0),
+        )
+        table.add_column("model", no_wrap=True)
+        for title in ("retain", "forget", "KL", "mean z", "RIR"):
+            table.add_column(title, justify="right", no_wrap=True)
+        table.add_column("verdict", no_wrap=True)
+        for row in self.rows:
+            metrics = row.figures.metrics
+            table.add_row(
+                row.name + ("*" if row.equal_to_no_op else ""),
+                *(_text(metrics.get(name)) for name in ("retained_accuracy", "forgotten_accuracy", "kl_forgotten")),
+                _text(metrics.get("mean_z")),
+                _influence_text(row),
+                "" if row.audit is None else row.audit.verdict.value,
+            )
         return table
 
     def markdown(self) -> str:
@@ -219,3 +239,8 @@ def _plain(value: float | None) -> float | None:
 
 def _text(measure: Measure | None) -> str:
     return "-" if measure is None or measure.value is None else f"{measure.value:.3f}"
+
+
+def _influence_text(row: Row) -> str:
+    influence = row.figures.influence
+    return "-" if influence is None or influence.value is None else f"{influence.value:.2f}"
