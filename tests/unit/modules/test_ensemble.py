@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from tiny import TINY
 
 from page_lightning.backbones import GAT, GCN, MLP, SGC, PyGModule
 from page_lightning.data import FederatedGraphDataModule
@@ -14,8 +15,6 @@ from page_lightning.federation.optimizers import OptimizerOptions
 from page_lightning.federation.recipe import Recipe
 from page_lightning.modules.ensemble import train_ensemble
 from page_lightning.modules.rounds import FederatedRounds
-
-SMALL = {"class_sizes": [60, 50, 40], "num_edges": 400, "num_words": 120, "words_per_node": 8}
 
 
 def alone(federation, graphs, seed, rounds):
@@ -43,7 +42,7 @@ def alone(federation, graphs, seed, rounds):
     ids=["keep", "reset-ridge", "server-momentum", "in-turn"],
 )
 def test_a_member_equals_a_federation_trained_alone(backbone, recipe):
-    data = FederatedGraphDataModule(num_clients=12, partitioner=Random(), ratios=(0.3, 0.3, 0.4), source_args=SMALL)
+    data = FederatedGraphDataModule(num_clients=12, partitioner=Random(), ratios=(0.3, 0.3, 0.4), source_args=TINY)
     data.setup()
     federation = Federation.create(backbone, 120, 3, 12, recipe, torch.float64)
     seeds = [0, 5, 9]
@@ -54,7 +53,7 @@ def test_a_member_equals_a_federation_trained_alone(backbone, recipe):
 
 
 def test_members_differ():
-    data = FederatedGraphDataModule(num_clients=3, source_args=SMALL)
+    data = FederatedGraphDataModule(num_clients=3, source_args=TINY)
     data.setup()
     federation = Federation.create(GCN(8), 120, 3, 3, Recipe())
     first, second = train_ensemble(federation, data.graphs, [0, 1], 2)

@@ -1,12 +1,13 @@
 """FedAvg through a Trainer: rounds, resume, participation, checkpoints, profile."""
 
 import math
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 
 import pytest
 import torch
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+from tiny import TINY
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -18,11 +19,9 @@ from page_lightning.errors import CheckpointMismatchError, ConfigurationError
 from page_lightning.modules import FederatedTraining, OptimizerOptions
 from page_lightning.trainer import FederatedTrainer
 
-SMALL = {"class_sizes": [60, 50, 40], "num_edges": 400, "num_words": 120, "words_per_node": 8}
-
 
 def data(num_clients=3, **options):
-    return FederatedGraphDataModule(num_clients=num_clients, source_args=SMALL, **options)
+    return FederatedGraphDataModule(num_clients=num_clients, source_args=TINY, **options)
 
 
 def train(model, rounds, folder, data_module=None, **options):
@@ -118,7 +117,7 @@ def test_clients_outside_a_round_keep_their_models(tmp_path):
 
     train(FederatedTraining(GCN(8), participation=0.4), 6, tmp_path, callbacks=[Watch()])
     assert len({slots for slots, _ in seen}) > 1
-    for (_, before), (slots, after) in zip(seen, seen[1:], strict=False):
+    for (_, before), (slots, after) in pairwise(seen):
         changed = {k for k in range(3) if not torch.equal(before[k], after[k])}
         assert changed == set(slots)
 
