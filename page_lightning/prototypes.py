@@ -95,7 +95,8 @@ def principal_basis(
         rank = min(rank, int((share < energy).sum()) + 1)
     if max_rank is not None:
         rank = min(rank, max_rank)
-    return right[:rank].T.contiguous().to(vectors.dtype)
+    leading: Tensor = right[:rank].T.contiguous().to(vectors.dtype)
+    return leading
 
 
 def project(vectors: Tensor, basis: Tensor) -> Tensor:
