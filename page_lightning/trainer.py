@@ -87,7 +87,7 @@ class FederatedTrainer(Trainer):
         """
         datamodule.setup("unlearn")
         clients = datamodule.graphs
-        wanted = request.build(clients, datamodule.source.name)
+        wanted = request.build(clients, datamodule.source.name, poison=datamodule.poison_request)
         retrains = audit.size(clients)
         for each in (method, *compare):
             unsupported = sorted(wanted.kinds - each.supports)
@@ -146,7 +146,7 @@ class FederatedTrainer(Trainer):
         data = datamodule.for_checkpoint(trained, Path(before))
         data.setup("verify")
         clients = data.graphs
-        wanted = request.build(clients, data.source.name)
+        wanted = request.build(clients, data.source.name, poison=data.poison_request)
         retained = apply_request(clients, wanted)
         models = []
         for option, checkpoint in (("before", trained), ("after", unlearned)):

@@ -12,11 +12,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from page_lightning.audit.audit_input import AuditInput
-from page_lightning.audit.ensemble import ReferenceEnsemble, reference_ensemble, retrained_federation
+from page_lightning.audit.ensemble import reference_ensemble, retrained_federation
 from page_lightning.audit.exchangeability import SAME_PARAMETERS, audit, equal_to_no_op
 from page_lightning.audit.lineage import model_sha256
-from page_lightning.audit.outcome import Audit
 from page_lightning.audit.queries import Queries
 from page_lightning.audit.shadow import train_shadow
 from page_lightning.configuration import class_config
@@ -162,7 +160,7 @@ def judge(
                 outcome.influenced,
                 figures,
                 outcome.cost,
-                None if ensemble is None else _audit(queries, ensemble, outcome.federation),
+                None if ensemble is None else audit(ensemble.audit_input(queries, outcome.federation)),
             )
         )
     summary = summarise(datamodule.source, datamodule.assignment)
@@ -190,21 +188,6 @@ def judge(
         rows=tuple(rows),
         environment=environment,
         judged_by=queries.judged_by,
-    )
-
-
-def _audit(queries: Queries, ensemble: ReferenceEnsemble, federation: Federation) -> Audit:
-    nodes = queries.sets
-    return audit(
-        AuditInput(
-            queries.logits(federation),
-            ensemble.retrain,
-            ensemble.original,
-            y={name: each.y for name, each in nodes.items()},
-            forgotten={name: each.forgotten for name, each in nodes.items()},
-            held_out={name: each.held_out for name, each in nodes.items()},
-            retained={name: each.retained for name, each in nodes.items()},
-        )
     )
 
 

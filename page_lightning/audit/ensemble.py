@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from page_lightning.audit.audit_input import AuditInput
 from page_lightning.audit.queries import Queries
 from page_lightning.configuration import class_config
 from page_lightning.data.requests import UnlearningRequest
@@ -44,6 +45,24 @@ class ReferenceEnsemble:
     def size(self) -> int:
         """``R``."""
         return len(self.retrain_local)
+
+    def audit_input(self, queries: Queries, federation: Federation) -> AuditInput:
+        """What the audit of a federation reads.
+
+        Args:
+            queries: the node sets that the reference was made for.
+            federation: the models under test.
+        """
+        sets = queries.sets
+        return AuditInput(
+            queries.logits(federation),
+            self.retrain,
+            self.original,
+            y={name: nodes.y for name, nodes in sets.items()},
+            forgotten={name: nodes.forgotten for name, nodes in sets.items()},
+            held_out={name: nodes.held_out for name, nodes in sets.items()},
+            retained={name: nodes.retained for name, nodes in sets.items()},
+        )
 
 
 def reference_ensemble(

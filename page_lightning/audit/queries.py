@@ -10,6 +10,7 @@ from torch import Tensor
 
 from page_lightning.data.apply_request import forgotten_nodes
 from page_lightning.data.requests import UnlearningRequest
+from page_lightning.data.requests.located import LocatedRequest
 from page_lightning.federation.federation import Federation
 from page_lightning.federation.flow import Flow
 from page_lightning.federation.graphs import ClientGraphs
@@ -25,8 +26,9 @@ class NodeSet:
         rows: of the original graphs, int64 ``[n]``.
         y: their classes, int64 ``[n]``.
         forgotten: bool ``[n]``.
-        held_out: never trained on and exchangeable with the forgotten ones: the same client's, bool ``[n]``.
-        retained: training nodes that stay, bool ``[n]``.
+        held_out: never trained on, of the clients with forgotten nodes, bool ``[n]``; none of a leaver, whose unseen
+            nodes move along with those it trained on.
+        retained: training nodes that stay, bool ``[n]``; after a client's leave also the test nodes that stay.
         test: test nodes of clients that stay, bool ``[n]``.
     """
 
@@ -48,6 +50,9 @@ class Queries:
     client's model on its own nodes; a client request judges the model of each client that stays on the leavers' nodes
     beside its own.
 
+    Attributes:
+        edges: forgotten edges, rows of the original graphs, int64 ``[2, E]``.
+
     Args:
         clients: graphs before the request.
         retained: graphs after it.
@@ -67,6 +72,7 @@ class Queries:
         self.clients, self.retained, self.request = clients, retained, request
         self.before, self.after = clients.flow(num_hops, dtype), retained.flow(num_hops, dtype)
         self.departed = list(request.clients)
+        self.edges = torch.from_numpy(LocatedRequest(clients, request).edge_rows.T.copy()).to(clients.device)
         leaver = torch.zeros(clients.num_clients, dtype=torch.bool, device=clients.device)
         leaver[self.departed] = True
         self.of_leaver = leaver[clients.client]
@@ -77,6 +83,7 @@ class Queries:
         touched[list(request.touched)] = True
         never = (clients.masks["val"] | clients.masks["test"]) & (self.kept_row.ge(0) | self.of_leaver)
         self.held_out = never & touched[clients.client] & ~self.forgotten
+        self.steady = self.held_out & ~self.of_leaver  # all answers about a leaver's nodes change when it is forgotten
         self.kept_train = clients.masks["train"] & ~self.forgotten & ~self.of_leaver
         self.kept_test = clients.masks["test"] & ~self.of_leaver & self.kept_row.ge(0)
         edges_only = request.kinds <= {"edge"}
@@ -113,7 +120,8 @@ class Queries:
 
     def _node_set(self, nodes: Tensor) -> NodeSet:
         rows = nodes.nonzero().squeeze(1)
-        parts = (self.forgotten, self.held_out, self.kept_train, self.kept_test)
+        kept = self.kept_train | self.kept_test if self.departed else self.kept_train
+        parts = (self.forgotten, self.steady, kept & ~self.steady, self.kept_test)
         return NodeSet(rows, self.clients.y[rows], *(part[rows] for part in parts))
 
     def _both(self, run: Callable[[Flow], tuple[Tensor, Tensor]]) -> Tensor:

@@ -21,7 +21,8 @@ from page_lightning.csr import csr_from_scipy, csr_to_scipy
 from page_lightning.data.apply_request import apply_request
 from page_lightning.data.partition import PartitionSummary, summarise
 from page_lightning.data.partitioners import Louvain, Partitioner
-from page_lightning.data.requests import read_request
+from page_lightning.data.poison import Poison
+from page_lightning.data.requests import UnlearningRequest, read_request
 from page_lightning.data.source import SourceGraph
 from page_lightning.data.sources import load_source
 from page_lightning.data.splits import DEFAULT_RATIOS, FALLBACK_RATIOS, Masks, official_masks, split_nodes
@@ -38,6 +39,9 @@ class FederatedGraphDataModule(LightningDataModule):
     A source graph is loaded, its nodes are assigned to clients, and each client's nodes are split per class. Edges
     between clients are dropped. The loaders give one batch: all clients as one block-diagonal graph.
 
+    Attributes:
+        poison_request: what ``poison`` did, as the request that undoes it; known after :meth:`setup`.
+
     Args:
         source: a data set by name (Cora, CiteSeer, PubMed, Photo, Computers, CS, Physics, Chameleon, Squirrel, Actor,
             Minesweeper, Tolokers, Roman-empire, Amazon-ratings, Questions, ogbn-arxiv; csbm and arxiv-sized are
@@ -53,6 +57,7 @@ class FederatedGraphDataModule(LightningDataModule):
         cache: folder for downloads; by default the variable PAGE_LIGHTNING_CACHE, or ~/.cache/page_lightning.
         source_args: options of a generated graph or of a class-path source.
         seed: of generated graphs, partition and split.
+        poison: spoils the training data: EdgeAttack or LabelShift. ``request.kind poison`` forgets exactly that.
         forgotten: request files whose data are left out, in the order in which they were carried out.
     """
 
@@ -70,9 +75,11 @@ class FederatedGraphDataModule(LightningDataModule):
         cache: str | None = None,
         source_args: dict[str, Any] | None = None,
         seed: int = 0,
+        poison: Poison | None = None,
         forgotten: list[str] | None = None,
     ) -> None:
         super().__init__()
+        self.poison: Poison | None = build_class(poison) if isinstance(poison, dict) else poison
         self.forgotten = list(forgotten or [])
         self.partitioner: Partitioner = build_class(partitioner) if isinstance(partitioner, dict) else partitioner
         self.source_name, self.num_clients, self.ratios = source, num_clients, ratios
@@ -94,9 +101,11 @@ class FederatedGraphDataModule(LightningDataModule):
                 "normalize_features": normalize_features,
                 "source_args": self.source_args,
                 "seed": seed,
+                "poison": None if self.poison is None else class_config(self.poison),
             },
             logger=False,  # the model has a seed of its own
         )
+        self.poison_request: UnlearningRequest | None = None
         self._federated: tuple[SourceGraph, Tensor, Masks, ClientGraphs] | None = None
         self._on_device: dict[tuple[str, torch.device], ClientGraphs] = {}
 
@@ -116,6 +125,8 @@ class FederatedGraphDataModule(LightningDataModule):
         graphs = ClientGraphs.from_assignment(
             source.x, source.edge_index, source.y, assignment, masks, source.num_classes, self.num_clients
         )
+        if self.poison is not None:
+            graphs, self.poison_request = self.poison.apply(graphs, source.name)
         for path in self.forgotten:
             request = read_request(Path(path), graphs, source.name)
             graphs = apply_request(graphs, request)

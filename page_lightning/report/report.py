@@ -26,10 +26,14 @@ COLUMNS = (
     ("mean z", "mean_z"),
     ("rms z", "rms_z"),
 )
+RECOVERED = "recovered"
+SPECIAL_COLUMNS = (("link AUC", "link_auc"), ("recovered", RECOVERED))
+NO_HEAD_ROOM = "no head-room: on clean data doing nothing is as accurate as Retrain, within two standard errors"
 _LEGEND = (
     "\nretain, forget: accuracy on retained test nodes and on forgotten nodes; KL on forgotten nodes"
     "\nRIR: residual influence, 0 like retrain and 1 like no-op; *: not told from no-op"
 )
+_RECOVERED_LEGEND = "\nrecov.: share of the poison's harm undone, 0 like no-op and 1 like retrain"
 
 
 @dataclass(frozen=True)
@@ -142,12 +146,24 @@ class Report:
         ordered = {"schema": content.pop("schema"), "report_id": self.report_id, **content}
         return json.dumps(ordered, indent=2, allow_nan=False) + "\n"
 
+    @property
+    def columns(self) -> tuple[tuple[str, str], ...]:
+        """Titles and metrics of the table; some metrics belong to a kind of request."""
+        found = {name for row in self.rows for name in row.figures.metrics}
+        return (*COLUMNS, *((title, name) for title, name in SPECIAL_COLUMNS if name in found))
+
+    @property
+    def lacks_head_room(self) -> bool:
+        """Whether doing nothing is as good as Retrain on clean data, so that no recovery can be shown."""
+        found = [row.figures.metrics[RECOVERED] for row in self.rows if RECOVERED in row.figures.metrics]
+        return bool(found) and all(measure.value is None for measure in found)
+
     def cells(self) -> list[list[str]]:
         """The table's rows as text: name, the columns, local epochs, verdict."""
         return [
             [
                 row.name + (" (= no-op)" if row.equal_to_no_op else ""),
-                *(_text(row.figures.metrics.get(metric)) for _, metric in COLUMNS),
+                *(_text(row.figures.metrics.get(metric)) for _, metric in self.columns),
                 _influence_text(row),
                 str(row.cost.local_epochs),
                 "" if row.audit is None else row.audit.verdict.value,
@@ -158,25 +174,27 @@ class Report:
     @property
     def header(self) -> list[str]:
         """Column names of :meth:`cells`."""
-        return ["model", *(title for title, _ in COLUMNS), "RIR", "local epochs", "verdict"]
+        return ["model", *(title for title, _ in self.columns), "RIR", "local epochs", "verdict"]
 
     def caption(self) -> str:
         """What the table shows, in one line."""
         audits = [row.audit for row in self.rows if row.audit is not None]
         power = f", {audits[0].retrains} retrains, power {audits[0].power:.2f}" if audits else ", no audit"
         models = "the server's model" if self.judged_by == "global" else "each client's own model"
-        return f"{self.data['dataset']}, {self.data['num_clients']} clients; {models}{power}"
+        poison = f"; {NO_HEAD_ROOM}" if self.lacks_head_room else ""
+        return f"{self.data['dataset']}, {self.data['num_clients']} clients; {models}{power}{poison}"
 
     def table(self) -> Table:
         """The main columns for a terminal of 80 characters; :meth:`markdown` has all."""
+        recovered = any(RECOVERED in row.figures.metrics for row in self.rows)
         table = Table(
             title="Closer to retrain is better",
-            caption=self.caption() + _LEGEND,
+            caption=self.caption() + _LEGEND + (_RECOVERED_LEGEND if recovered else ""),
             box=box.SIMPLE_HEAD,
             padding=(0, 1, 0, 0),
         )
         table.add_column("model", no_wrap=True)
-        for title in ("retain", "forget", "KL", "mean z", "RIR"):
+        for title in ("retain", "forget", "KL", "mean z", "RIR", *(["recov."] if recovered else [])):
             table.add_column(title, justify="right", no_wrap=True)
         table.add_column("verdict", no_wrap=True)
         for row in self.rows:
@@ -186,6 +204,7 @@ class Report:
                 *(_text(metrics.get(name)) for name in ("retained_accuracy", "forgotten_accuracy", "kl_forgotten")),
                 _text(metrics.get("mean_z")),
                 _influence_text(row),
+                *([_text(metrics.get(RECOVERED), digits=2)] if recovered else []),
                 "" if row.audit is None else row.audit.verdict.value,
             )
         return table
@@ -237,8 +256,8 @@ def _plain(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else value
 
 
-def _text(measure: Measure | None) -> str:
-    return "-" if measure is None or measure.value is None else f"{measure.value:.3f}"
+def _text(measure: Measure | None, digits: int = 3) -> str:
+    return "-" if measure is None or measure.value is None else f"{measure.value:.{digits}f}"
 
 
 def _influence_text(row: Row) -> str:

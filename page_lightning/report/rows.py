@@ -18,6 +18,7 @@ from page_lightning.metrics.functional import (
     accuracy,
     agreement,
     auc_interval,
+    class_matched_non_edges,
     ensemble_floor,
     jensen_shannon,
     kl,
@@ -25,8 +26,10 @@ from page_lightning.metrics.functional import (
     mean_z,
     parameter_distance,
     phi,
+    posterior_correlation,
     probability_shift,
     rank_auc,
+    recovered_accuracy,
     relative_log_likelihood,
     relative_parameter_change,
     rmia,
@@ -101,6 +104,23 @@ class RowJudge:
             self._retrain = ensemble.retrain[GLOBAL] if is_global else ensemble.retrain_local
             self._trained = ensemble.original[GLOBAL] if is_global else ensemble.original_local
 
+        self._pairs = self._edges_and_non_edges() if queries.edges.numel() else None
+
+    def _edges_and_non_edges(self) -> tuple[Tensor, Tensor]:
+        """Forgotten edges, and as many pairs that join the same classes of the same client and are no edges."""
+        clients = self.queries.clients
+        kind = clients.client * clients.num_classes + self.y
+        return self.queries.edges, class_matched_non_edges(self.queries.edges, clients.edge_index, kind)
+
+    def _recovered(self, logits: Tensor) -> Measure:
+        test = self.queries.kept_test
+
+        def right(answers: Tensor) -> Tensor:
+            return answers[..., test, :].argmax(-1) == self.y[test]
+
+        found = recovered_accuracy(right(logits), right(self._before), right(self._retrain), right(self._trained))
+        return Measure(found.value, found.low, found.high)
+
     def _answers(self, federation: Federation) -> Tensor:
         if self.queries.judged_by == GLOBAL:
             return self.queries.logits(federation)[GLOBAL]
@@ -115,10 +135,14 @@ class RowJudge:
         shift = probability_shift(self._before, logits)
         metrics["deletion_detectability"] = _area(shift[forgotten], shift[held_out])
         influence, scores = None, None
+        if self._pairs is not None:
+            metrics["link_auc"] = _area(*(posterior_correlation(logits, pairs) for pairs in self._pairs))
         if self.ensemble is not None:
             metrics |= self._distances(logits, self._retrain)
             attacks, influence, scores = self._attacks(logits, self._retrain)
             metrics |= attacks
+            if self.queries.request.undoes_poison:
+                metrics["recovered"] = self._recovered(logits)
         if self.shadow is not None:
             score = self.shadow.scores(logits)
             outside = self.shadow.non_members
@@ -169,13 +193,14 @@ class RowJudge:
         if not forgotten.any() or not held_out.any():
             return {}, None, None
         y = self.y[compared]
+        steady = self.queries.steady[compared]
         own, retrain, trained = (phi(each[..., compared, :].double(), y) for each in (logits, reference, self._trained))
         z = lira_z(own, retrain)
         inside, outside = z[forgotten], z[held_out]
         found = {
             "lira_auc": _area(inside, outside),
             "lira_tpr5": Measure(_number(tpr_at_fpr(inside, outside))),
-            "mean_z": Measure(_number(mean_z(z, forgotten, held_out))),
+            "mean_z": Measure(_number(mean_z(z, forgotten, steady if steady.any() else None))),
             "rms_z": Measure(_number(rms_z(z, forgotten))),
             "loss_auc": _area(own[forgotten], own[held_out]),
         }
@@ -184,7 +209,7 @@ class RowJudge:
         influence = None
         if len(retrain) > 1 and len(trained) > 1:
             found["t_lr"] = Measure(_number(t_lr(own, retrain, trained)[forgotten].mean()))
-            influence = residual_influence(own, retrain, trained, forgotten, held_out)
+            influence = residual_influence(own, retrain, trained, forgotten, steady)
         return found, influence, (inside, outside)
 
 

@@ -8,6 +8,7 @@ from typing import Literal
 from torch import Tensor
 
 from page_lightning.data.requests.checks import check_request
+from page_lightning.data.requests.context import RequestContext
 from page_lightning.data.requests.reading import read_request
 from page_lightning.data.requests.request import RequestKind, UnlearningRequest
 from page_lightning.data.requests.sampling import Pool, RequestSampler, chosen_clients
@@ -22,7 +23,8 @@ class RequestOptions:
     """What to forget: targets drawn at random, or those of a file.
 
     Args:
-        kind: What to draw: nodes, edges, the whole feature rows of nodes, or clients.
+        kind: What to draw: nodes, edges, the whole feature rows of nodes, or clients; or `poison` for exactly what
+            data.poison did.
         ratio: Share of each client's pool to draw, rounded down but at least one target unless 0 (and unless it is the
             client's only node); of a client request the share of all clients, rounded, at least one. By default 0.1.
         count: Instead of ratio, the number of targets to draw on each client, or of clients.
@@ -33,7 +35,7 @@ class RequestOptions:
         path: A JSON or CSV file that names the targets by original ids, instead of a draw.
     """
 
-    kind: RequestKind = "node"
+    kind: RequestKind | Literal["poison"] = "node"
     ratio: float | None = None
     count: int | None = None
     clients: list[int] | Literal["all"] = "all"
@@ -48,6 +50,9 @@ class RequestOptions:
             RequestError: They do, or a value makes no sense.
         """
         drawn = self.ratio is not None or self.count is not None
+        if self.kind == "poison" and (drawn or self.clients != "all" or self.path is not None):
+            msg = "request.kind poison is what data.poison did; leave request.ratio, .count, .clients and .path out"
+            raise RequestError(msg)
         if self.path is not None and (drawn or self.clients != "all"):
             msg = f"request.path {self.path} names the targets; leave request.ratio, .count and .clients out"
             raise RequestError(msg)
@@ -64,13 +69,20 @@ class RequestOptions:
             msg = f"request.count {self.count} and request.seed {self.seed} must not be negative"
             raise RequestError(msg)
 
-    def build(self, graphs: ClientGraphs, name: str, score: Tensor | None = None) -> UnlearningRequest:
+    def build(
+        self,
+        graphs: ClientGraphs,
+        name: str,
+        score: Tensor | None = None,
+        poison: UnlearningRequest | None = None,
+    ) -> UnlearningRequest:
         """Draw or read the request and check that it can be fulfilled.
 
         Args:
             graphs: All clients' graphs.
             name: Name of the data set.
             score: A number for each node `[N]`, to draw those with the highest instead of random ones.
+            poison: The request that undoes the poison of the data.
 
         Returns:
             The request.
@@ -78,6 +90,14 @@ class RequestOptions:
         Raises:
             RequestError: It cannot be fulfilled.
         """
+        if self.kind == "poison":
+            if poison is None:
+                msg = "request.kind poison: the data are not poisoned; choose data.poison"
+                raise RequestError(msg)
+            if poison.context != RequestContext.of(graphs, name):
+                msg = "request.kind poison: an earlier request changed the data; the poison has to be forgotten first"
+                raise RequestError(msg)
+            return poison
         if self.path is not None:
             return read_request(self.path, graphs, name, pool=self.pool)
         candidates = chosen_clients(graphs, self.clients)

@@ -86,6 +86,11 @@ class UnlearningRequest:
         return frozenset(kind for kind, found in targets.items() if found)
 
     @property
+    def undoes_poison(self) -> bool:
+        """Whether it forgets what the edge attack or the label shift did."""
+        return self.selection is not None and self.selection.get("mode") in {"edge_attack", "label_shift"}
+
+    @property
     def is_empty(self) -> bool:
         """Whether there is nothing to forget."""
         return not self.kinds

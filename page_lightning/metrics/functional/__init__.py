@@ -29,12 +29,14 @@ from page_lightning.metrics.functional.likelihood import (
     rms_z,
     t_lr,
 )
-from page_lightning.metrics.functional.links import class_matched_non_edges, link_auc
+from page_lightning.metrics.functional.links import class_matched_non_edges, link_auc, posterior_correlation
 from page_lightning.metrics.functional.ranking import auc_interval, hanley_mcneil_se, rank_auc, tpr_at_fpr
+from page_lightning.metrics.functional.recovery import Recovery, recovered_accuracy
 from page_lightning.metrics.functional.rmia import relative_log_likelihood, rmia
 from page_lightning.metrics.functional.shadow import ShadowControl, fit_shadow_attack, shadow_attack, shadow_control
 
 __all__ = [
+    "Recovery",
     "ShadowControl",
     "accuracy",
     "accuracy_gap",
@@ -58,8 +60,10 @@ __all__ = [
     "pairwise_kl",
     "parameter_distance",
     "phi",
+    "posterior_correlation",
     "probability_shift",
     "rank_auc",
+    "recovered_accuracy",
     "relative_log_likelihood",
     "relative_parameter_change",
     "rmia",

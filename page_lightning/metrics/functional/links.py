@@ -22,10 +22,19 @@ def link_auc(logits: Tensor, edges: Tensor, non_edges: Tensor) -> Tensor:
         edges: forgotten edges, int64 ``[2, E]``.
         non_edges: int64 ``[2, Q]``.
     """
+    return rank_auc(posterior_correlation(logits, edges), posterior_correlation(logits, non_edges))
+
+
+def posterior_correlation(logits: Tensor, pairs: Tensor) -> Tensor:
+    """Correlation over classes of two nodes' posteriors, ``[.., E]``: the score of ``link_auc``.
+
+    Args:
+        logits: ``[.., N, C]``.
+        pairs: of nodes, int64 ``[2, E]``.
+    """
     posterior = logits.softmax(-1)
     centred = torch.nn.functional.normalize(posterior - posterior.mean(-1, keepdim=True), dim=-1)
-    first, second = ((centred[..., u, :] * centred[..., v, :]).sum(-1) for u, v in (edges, non_edges))
-    return rank_auc(first, second)
+    return (centred[..., pairs[0], :] * centred[..., pairs[1], :]).sum(-1)
 
 
 def class_matched_non_edges(edges: Tensor, graph: Tensor, y: Tensor, seed: int = 0) -> Tensor:
