@@ -1,6 +1,8 @@
 """Fixtures shared by all tests."""
 
 import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,3 +16,11 @@ def data_root() -> Path:
     if not root.is_dir():
         pytest.skip(f"no real data sets: {root} is not a folder (set PAGE_LIGHTNING_DATA)")
     return root
+
+
+@pytest.fixture(autouse=True)
+def no_run_left_open() -> Iterator[None]:
+    """Ends the W&B run that a command line leaves open until its process ends."""
+    yield
+    if "wandb" in sys.modules and sys.modules["wandb"].run is not None:
+        sys.modules["wandb"].finish()

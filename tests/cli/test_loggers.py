@@ -31,7 +31,7 @@ def test_wandb_offline(page_lightning, tmp_path, monkeypatch):
     page_lightning("fit", "--config", "configs/logger/wandb_offline.yaml", *TINY_JOB, "--model.local_epochs", "4")
     import wandb
 
-    wandb.teardown()
+    wandb.finish()
     (path,) = (tmp_path / "runs" / "wandb").glob("offline-run-*/*.wandb")
     config, history = read_wandb(path)
     assert config["local_epochs"] == 4
