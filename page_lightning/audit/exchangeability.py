@@ -128,6 +128,9 @@ def equal_to_no_op(relative_parameter_change: float, influence: ResidualInfluenc
         influence: its residual influence.
 
     Returns:
-        True where the parameters hardly moved or the interval of the residual influence contains 1.
+        True where the parameters hardly moved, or the interval of the residual influence contains 1 and not 0: one that
+        contains both cannot tell no-op from Retrain.
     """
-    return relative_parameter_change < SAME_PARAMETERS or influence.contains(1.0)
+    if relative_parameter_change < SAME_PARAMETERS:
+        return True
+    return influence.contains(1.0) and not influence.contains(0.0)

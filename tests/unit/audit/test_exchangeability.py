@@ -189,15 +189,17 @@ def test_parts_that_do_not_fit_are_named(change, words):
 
 
 def test_equal_to_no_op():
-    far, near, unknown = (
+    far, near, wide, unknown = (
         ResidualInfluence(0.1, -0.1, 0.3),
         ResidualInfluence(0.9, 0.7, 1.1),
+        ResidualInfluence(0.1, -1.1, 1.3),
         ResidualInfluence(*[None] * 3),
     )
     assert equal_to_no_op(0.0, far)
     assert equal_to_no_op(0.5, near)
     assert not equal_to_no_op(0.5, far)
     assert not equal_to_no_op(0.5, unknown)
+    assert not equal_to_no_op(0.5, wide)
     for seed in range(5):
         for kind, equal in {"no_op": True, "retrain": False, "half": False}.items():
             influence = audit(World(seed).input(kind)).results[0].residual_influence
