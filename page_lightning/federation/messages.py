@@ -32,12 +32,24 @@ class Message:
     payload: Callable[[], Mapping[str, Tensor]] = field(repr=False, compare=False)
 
     @classmethod
+    def of(
+        cls,
+        kind: str,
+        direction: Direction,
+        clients: Sequence[int],
+        one: Mapping[str, Tensor],
+        payload: Callable[[], Any],
+    ) -> Message:
+        """A message of some kind; ``one`` holds tensors shaped like what one client sends or receives."""
+        shapes = tuple((name, tuple(t.shape), t.element_size()) for name, t in one.items())
+        return cls(kind, direction, tuple(clients), shapes, payload)
+
+    @classmethod
     def of_model(
         cls, direction: Direction, clients: Sequence[int], model: Mapping[str, Tensor], payload: Callable[[], Any]
     ) -> Message:
         """A message that carries one model's tensors; ``model`` gives the shapes."""
-        shapes = tuple((name, tuple(t.shape), t.element_size()) for name, t in model.items())
-        return cls("model", direction, tuple(clients), shapes, payload)
+        return cls.of("model", direction, clients, model, payload)
 
     @property
     def bytes_per_client(self) -> int:

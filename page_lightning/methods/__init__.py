@@ -4,9 +4,11 @@ from page_lightning.methods.base import Need, Phase, UnlearningMethod, list_meth
 from page_lightning.methods.fine_tune import FineTune
 from page_lightning.methods.gradient_ascent import GradientAscent
 from page_lightning.methods.no_op import NoOp
+from page_lightning.methods.page import PAGE
 from page_lightning.methods.retrain import Retrain
 
 __all__ = [
+    "PAGE",
     "FineTune",
     "GradientAscent",
     "Need",

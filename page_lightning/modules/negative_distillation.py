@@ -35,6 +35,7 @@ class NegativeDistillation(Stage):
         x: probes' features ``[B, N, F]``.
         adjacency: probes' adjacency ``[B, N, N]``.
         answers: the unlearned models' logits on the probes ``[B, N, C]``; all that a client needs of those models.
+        asked: which student answers which probe, bool ``[I, B]``; by default all answer all.
         alpha: weight of ``L_neg``.
         positive: ``soft_ce`` to the starting model's answers on all retained nodes; ``task`` to the labels of training
             nodes; ``mse`` to the starting model's logits.
@@ -50,6 +51,7 @@ class NegativeDistillation(Stage):
         x: Tensor,
         adjacency: Tensor,
         answers: Tensor,
+        asked: Tensor | None = None,
         alpha: float = 1.0,
         positive: Positive = "soft_ce",
         negative: Negative = "logits",
@@ -68,6 +70,8 @@ class NegativeDistillation(Stage):
         # every student answers every probe: the probes side by side, once per student
         self.students, self.probes = graphs.num_clients, x.shape[0]
         self.x, self.adjacency, self.answers = x, adjacency, answers
+        pairs = torch.ones(self.students, self.probes, device=x.device) if asked is None else asked
+        self.share = (pairs / pairs.sum(1, keepdim=True).clamp(min=1)).to(dtype)
         with torch.no_grad():
             self.teacher = self.stack(self.flow)[1]
         self._optimizers = [OptimizerOptions("Adam", lr, 0.0).build(self.stack.tensors)]
@@ -97,8 +101,8 @@ class NegativeDistillation(Stage):
             wanted = self.answers[probe]
             if self.negative == "probabilities":
                 logits, wanted = logits.softmax(-1), wanted.softmax(-1)
-            total = total + (logits - wanted).square().mean((1, 2)).sum()
-        return total / self.probes
+            total = total + (logits - wanted).square().mean((1, 2)) @ self.share[:, probe]
+        return total
 
     @override
     def training_step(self, batch: object = None, batch_idx: int = 0) -> Tensor:

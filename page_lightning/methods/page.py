@@ -1,0 +1,441 @@
+"""PAGE: prototype-guided local unlearning and negative distillation on adversarial graphs (arXiv 2508.02485)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+from typing_extensions import override
+
+from page_lightning.data.apply_request import forgotten_nodes
+from page_lightning.data.requests import UnlearningRequest
+from page_lightning.federation.aggregation import client_weights
+from page_lightning.federation.dense import DenseFlow
+from page_lightning.federation.federation import Federation
+from page_lightning.federation.flow import SparseFlow
+from page_lightning.federation.graphs import ClientGraphs
+from page_lightning.federation.messages import Message
+from page_lightning.federation.randomness import stream_key
+from page_lightning.federation.recipe import Recipe
+from page_lightning.federation.stack import Tensors
+from page_lightning.influence import InfluenceRule, prototype_similarity
+from page_lightning.methods.base import Phase, UnlearningMethod
+from page_lightning.modules.adversarial_graphs import AdversarialGraphGenerator, Divergence, attack, random_graphs
+from page_lightning.modules.negative_distillation import Negative, NegativeDistillation, Positive
+from page_lightning.modules.prototype_unlearning import PrototypeUnlearning, Retain, Target
+from page_lightning.modules.stage import run_stage
+from page_lightning.prototypes import Prototypes, class_prototypes, gram_schmidt, principal_basis
+
+Preset = Literal["literal", "fixed"]
+Features = Literal["marginal", "normal", "uniform"]
+
+PRESETS: dict[str, dict[str, Any]] = {
+    # The text as printed; where it is silent, what it most plainly says.
+    "literal": {
+        "target": "private",
+        "retain": "none",
+        "basis": "gram_schmidt",
+        "energy": 1.0,
+        "unlearn_epochs": 1,
+        "features": "normal",
+        "relative_epsilon": False,
+        "divergence": "ce",
+        "literal_graph": True,
+        "positive": "soft_ce",
+        "alpha": 1.0,
+        "distill_epochs": 5,
+        "influence": InfluenceRule("threshold", 0.0, center=False),
+    },
+    # The settled readings, with the steps that do nothing repaired.
+    "fixed": {
+        "target": "private",
+        "retain": "none",
+        "basis": "principal",
+        "energy": 0.95,
+        "unlearn_epochs": 20,
+        "features": "marginal",
+        "relative_epsilon": True,
+        "divergence": "ce",
+        "literal_graph": False,
+        "positive": "soft_ce",
+        "alpha": 1.0,
+        "distill_epochs": 5,
+        "influence": InfluenceRule("threshold", 0.0, center=True),
+    },
+}
+
+
+class PAGE(UnlearningMethod):
+    """PAGE. A meta request (nodes, edges, features) takes four phases, a client request the last two.
+
+    1. ``prototypes``: every client sends its class prototypes; the server chooses the influenced clients.
+    2. ``local_unlearning``: the clients that forget move their forgotten prototypes.
+    3. ``adversarial_graphs``: a graph on which each one's original and unlearned model disagree. For a client that
+       leaves, the unlearned model is a fresh random one.
+    4. ``distillation``: influenced clients learn the unlearned model's answers there, and keep their own elsewhere;
+       then the server averages.
+
+    A preset sets every option that is not given.
+
+    Args:
+        preset: ``literal``: Eq. 9 and Algorithm 1 as printed; ``fixed``: the settled readings, repaired.
+        target: what forgotten prototypes move to: ``private`` (Eq. 9), ``common`` (the introduction), ``matched``
+            (gradient matching), ``zero`` (ablation without a basis).
+        retain: beside it: ``none`` (the paper), ``ce`` or ``kd`` on the retained training nodes.
+        unlearn_epochs: steps of local unlearning ("meta-unlearn epochs" of Table 4).
+        unlearn_lr: their learning rate; the default is Table 4's.
+        basis: ``gram_schmidt`` (two passes, double precision) or ``principal`` (SVD of normalised prototypes).
+        energy: share of the prototypes' squared length that a principal basis keeps. With 1 and more prototypes than
+            hidden units the basis is the whole space and the private part zero.
+        max_rank: most directions of a principal basis.
+        basis_source: whose prototypes span it: all other clients' (the text) or the influenced ones' (Fig. 1).
+        influence: which clients are influenced.
+        graph: probes of phase 3: ``adversarial``, ``random`` (ablation), or ``none`` (ablation without phases 3, 4).
+        graph_nodes: ``N`` of Algorithm 1.
+        graph_steps: its ascent steps at most.
+        graph_lr: their learning rate.
+        features: where its features start: the client's ``marginal`` distribution, ``normal`` or ``uniform``.
+        epsilon: largest change of a feature.
+        relative_epsilon: count it in standard deviations of the client's feature.
+        penalty: ``lambda`` of Algorithm 1.
+        flips: ``K`` of Algorithm 1.
+        divergence: of Algorithm 1: ``ce`` (the paper) or ``kl``.
+        literal_graph: Algorithm 1's initial logits and flips exactly as printed.
+        alpha: weight of ``L_neg`` (Table 4).
+        positive: ``L_pos``: ``soft_ce`` or ``mse`` to a client's own answers, or ``task``: its labels.
+        negative: ``L_neg`` on ``logits`` or on ``probabilities``.
+        distill_epochs: steps of distillation in each of ``rounds`` rounds.
+        distill_lr: their learning rate.
+        rounds: rounds of phase 4.
+        seed: of probes and random models.
+    """
+
+    def __init__(
+        self,
+        preset: Preset = "fixed",
+        target: Target | None = None,
+        retain: Retain | None = None,
+        unlearn_epochs: int | None = None,
+        unlearn_lr: float = 1e-3,
+        basis: Literal["gram_schmidt", "principal"] | None = None,
+        energy: float | None = None,
+        max_rank: int | None = None,
+        basis_source: Literal["all_others", "influenced"] = "all_others",
+        influence: InfluenceRule | None = None,
+        graph: Literal["adversarial", "random", "none"] = "adversarial",
+        graph_nodes: int = 100,
+        graph_steps: int = 200,
+        graph_lr: float = 0.01,
+        features: Features | None = None,
+        epsilon: float = 0.1,
+        relative_epsilon: bool | None = None,
+        penalty: float = 0.1,
+        flips: int = 5,
+        divergence: Divergence | None = None,
+        literal_graph: bool | None = None,
+        alpha: float | None = None,
+        positive: Positive | None = None,
+        negative: Negative = "logits",
+        distill_epochs: int | None = None,
+        distill_lr: float = 1e-3,
+        rounds: int = 1,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self.preset, self.target, self.retain = preset, target, retain
+        self.unlearn_epochs, self.unlearn_lr = unlearn_epochs, unlearn_lr
+        self.basis, self.energy, self.max_rank, self.basis_source = basis, energy, max_rank, basis_source
+        self.influence, self.graph = influence, graph
+        self.graph_nodes, self.graph_steps, self.graph_lr = graph_nodes, graph_steps, graph_lr
+        self.features, self.epsilon, self.relative_epsilon = features, epsilon, relative_epsilon
+        self.penalty, self.flips, self.divergence, self.literal_graph = penalty, flips, divergence, literal_graph
+        self.alpha, self.positive, self.negative = alpha, positive, negative
+        self.distill_epochs, self.distill_lr, self.rounds, self.seed = distill_epochs, distill_lr, rounds, seed
+
+    def option(self, name: str) -> Any:  # noqa: ANN401
+        """An option as given, or as the preset sets it."""
+        given = getattr(self, name)
+        return PRESETS[self.preset][name] if given is None else given
+
+    @property
+    @override
+    def row_name(self) -> str:
+        return f"page_{self.preset}"
+
+    @property
+    @override
+    def influenced(self) -> dict[str, Any] | None:
+        if self._selection is None:
+            return None
+        _, similarity, chosen = self._selection
+        return {
+            "clients": [int(slot) for slot in chosen.any(0).nonzero().squeeze(1)],
+            "similarities": {
+                str(slot): [None if value != value else value for value in row]
+                for slot, row in zip(self.forgetting, similarity.tolist(), strict=True)
+            },
+        }
+
+    @override
+    def prepare(
+        self, federation: Federation, clients: ClientGraphs, retained: ClientGraphs, request: UnlearningRequest
+    ) -> None:
+        super().prepare(federation, clients, retained, request)
+        self.forgetting = list(request.touched)
+        self.departing = [slot for slot in self.forgetting if slot in request.clients]
+        self._selection: tuple[Prototypes, Tensor, Tensor] | None = None
+        self._probes: tuple[Tensor, Tensor, Tensor] | None = None
+
+    @override
+    def phases(self, request: UnlearningRequest) -> list[Phase]:
+        if request.is_empty:
+            return []
+        meta = set(request.touched) != set(request.clients)
+        phases = [Phase("prototypes", 1)]
+        if meta:
+            phases.append(Phase("local_unlearning", 1))
+        if self.graph != "none":
+            phases += [Phase("adversarial_graphs", 1), Phase("distillation", self.rounds)]
+        elif not meta:
+            phases.append(Phase("distillation", 1))
+        return phases
+
+    @override
+    def run_round(self, phase: Phase, step: int) -> dict[str, Tensor]:
+        if phase.name == "prototypes":
+            return self._exchange_prototypes()
+        if phase.name == "local_unlearning":
+            return self._unlearn_locally()
+        if phase.name == "adversarial_graphs":
+            return self._make_probes()
+        return self._distil(step)
+
+    # -- 1: prototypes -------------------------------------------------------------------------------------------------
+
+    def selection(self) -> tuple[Prototypes, Tensor, Tensor]:
+        """All clients' prototypes, similarities ``[U, K]``, and who is influenced by whom, bool ``[U, K]``."""
+        if self._selection is None:
+            asking, others = self._request_prototypes(), self._class_prototypes()
+            rule: InfluenceRule = self.option("influence")
+            similarity = prototype_similarity(asking, others, center=rule.center)
+            candidates = torch.tensor([bool(size) for size in self.retained.sizes], device=similarity.device)
+            candidates = candidates.repeat(len(self.forgetting), 1)
+            candidates[range(len(self.forgetting)), self.forgetting] = False
+            self._selection = others, similarity, rule.choose(similarity, candidates)
+        return self._selection
+
+    @torch.no_grad()
+    def _class_prototypes(self) -> Prototypes:
+        """Every client's prototypes of its retained training nodes, under the original local models."""
+        flow = self.retained.flow(self.original.server.num_hops, self.original.dtype, "train")
+        embedding, _ = self.original.run_clients(flow)
+        nodes = flow.target_index
+        return class_prototypes(
+            embedding,
+            self.retained.y[nodes],
+            self.retained.client[nodes],
+            self.retained.num_clients,
+            self.retained.num_classes,
+        )
+
+    @torch.no_grad()
+    def _request_prototypes(self) -> Prototypes:
+        """Prototypes of what is forgotten, for each client that forgets (Eq. 6)."""
+        flow = self._forgotten_flow(self.clients)
+        embedding, _ = self.original.run_clients(flow)
+        nodes = flow.target_index
+        found = class_prototypes(
+            embedding,
+            self.clients.y[nodes],
+            self.clients.client[nodes],
+            self.clients.num_clients,
+            self.clients.num_classes,
+        )
+        return Prototypes(found.mean[self.forgetting], found.count[self.forgetting])
+
+    def _forgotten_mask(self, graphs: ClientGraphs) -> Tensor:
+        mask = torch.zeros(graphs.num_nodes, dtype=torch.bool, device=graphs.device)
+        mask[forgotten_nodes(graphs, self.request)] = True
+        return mask
+
+    def _forgotten_flow(self, graphs: ClientGraphs) -> SparseFlow:
+        mask = self._forgotten_mask(graphs)
+        nothing = torch.zeros_like(mask)
+        marked = graphs.with_masks({"train": mask, "val": nothing, "test": nothing})
+        return marked.flow(self.original.server.num_hops, self.original.dtype, "train")
+
+    def _exchange_prototypes(self) -> dict[str, Tensor]:
+        others, similarity, chosen = self.selection()
+        staying = [slot for slot, size in enumerate(self.retained.sizes) if size]
+        one = {"mean": others.mean[0], "count": others.count[0]}
+        self.channel.send(Message.of("prototypes", "up", staying, one, lambda: vars(others)), 0)
+        self.channel.send(Message.of("request_prototypes", "up", self.forgetting, one, dict), 0)
+        local = [slot for slot in self.forgetting if slot not in self.departing]
+        if local:
+            self.channel.send(Message.of("private_parts", "down", local, {"target": others.mean[0]}, dict), 0)
+        return {"influenced": chosen.any(0).sum().to(similarity.dtype)}
+
+    def _basis(self, slot: int) -> Tensor:
+        """Orthonormal basis of the other clients' prototypes, ``[d, r]``."""
+        others, _, chosen = self.selection()
+        source = torch.ones(len(others.mean), dtype=torch.bool, device=others.mean.device)
+        if self.basis_source == "influenced":
+            source = chosen[self.forgetting.index(slot)].clone()
+        source[slot] = False
+        vectors = others.mean[source][others.present[source]]
+        if self.option("basis") == "gram_schmidt":
+            return gram_schmidt(vectors)
+        return principal_basis(vectors, self.option("energy"), self.max_rank)
+
+    # -- 2: local unlearning -------------------------------------------------------------------------------------------
+
+    def _unlearn_locally(self) -> dict[str, Tensor]:
+        local = [slot for slot in self.forgetting if slot not in self.departing]
+        graphs = self.clients.select(local)
+        stage = PrototypeUnlearning(
+            self.federation.server,
+            self.federation.client_state(local),
+            graphs,
+            self._forgotten_mask(graphs),
+            [self._basis(slot) for slot in local],
+            self.option("target"),
+            retain=self.option("retain"),
+            retained=self.retained.select(local),
+            lr=self.unlearn_lr,
+        )
+        epochs = self.option("unlearn_epochs")
+        run_stage(stage, epochs)
+        self.local_epochs += epochs * len(local)
+        self.federation.put(local, stage.stack.canonical())
+        self._average(1)
+        return {"loss": stage.reported["loss"]}
+
+    # -- 3: adversarial graphs -----------------------------------------------------------------------------------------
+
+    def _pairs(self) -> tuple[Tensors, Tensors]:
+        """Original and unlearned model of every client that forgets, ``[U, ...]``."""
+        before = self.original.client_state(self.forgetting)
+        after = self.federation.client_state(self.forgetting)
+        if self.departing:
+            noise = self.federation.fresh(_reseeded(self.federation, self.seed)).client_state()
+            for place, slot in enumerate(self.forgetting):
+                if slot in self.departing:
+                    for name, tensor in after.items():
+                        tensor[place] = noise[name][slot]
+        return before, after
+
+    def _make_probes(self) -> dict[str, Tensor]:
+        before, after = self._pairs()
+        x, adjacency, deviation = self._initial_graphs()
+        shown = torch.zeros((), dtype=x.dtype, device=x.device)
+        if self.graph == "adversarial":
+            epsilon = self.epsilon * deviation.unsqueeze(1) if self.option("relative_epsilon") else self.epsilon
+            generator = AdversarialGraphGenerator(
+                self.federation.server,
+                before,
+                after,
+                x,
+                adjacency,
+                epsilon,
+                self.penalty,
+                self.flips,
+                self.option("divergence"),
+                self.option("literal_graph"),
+                self.graph_lr,
+            )
+            attack(generator, self.graph_steps)
+            x, adjacency = generator.graphs()
+            shown = generator.reported["disagreement"]
+        with torch.no_grad():
+            flow = DenseFlow(x, adjacency, self.federation.server.num_hops)
+            answers = functional_call(self.federation.server, after, (flow,))[1].view(*x.shape[:2], -1)
+        self._probes = x, adjacency, answers
+        one = {"x": x[0], "adjacency": adjacency[0].to(torch.uint8), "answers": answers[0]}
+        self.channel.send(Message.of("adversarial_graph", "up", self.forgetting, one, lambda: {"x": x}), 1)
+        reached = [int(slot) for slot in self.selection()[2].any(0).nonzero().squeeze(1)]
+        self.channel.send(Message.of("adversarial_graph", "down", reached, one, lambda: {"x": x}), 1)
+        return {"disagreement": shown}
+
+    def _initial_graphs(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Starting features ``[U, N, F]``, adjacency ``[U, N, N]`` and each client's feature deviations ``[U, F]``."""
+        graphs = self.clients.select(self.forgetting)
+        dense = graphs.x.to_dense().to(self.federation.dtype)
+        blocks = torch.split(dense, list(graphs.sizes))
+        mean = torch.stack([block.mean(0) for block in blocks])
+        deviation = torch.stack([block.std(0, correction=0) for block in blocks])
+        binary = bool(((dense == 0) | (dense == 1)).all())
+        degree = torch.bincount(graphs.client[graphs.edge_index[0]], minlength=graphs.num_clients)
+        degree = degree.to(dense.dtype) / torch.tensor(graphs.sizes, dtype=dense.dtype, device=dense.device)
+        draws = torch.Generator(dense.device).manual_seed(stream_key(self.seed, 1) >> 1)
+        kind = self.option("features")
+        if kind == "marginal":
+            chosen = None if binary else deviation
+            x, adjacency = random_graphs(len(blocks), self.graph_nodes, mean, degree, draws, chosen)
+        else:
+            zero, one = torch.zeros_like(mean), torch.ones_like(mean)
+            x, adjacency = random_graphs(len(blocks), self.graph_nodes, zero, degree, draws, one)
+            if kind == "uniform":
+                x = torch.rand(x.shape, generator=draws, device=x.device, dtype=x.dtype)
+        return x, adjacency, deviation
+
+    # -- 4: distillation -----------------------------------------------------------------------------------------------
+
+    def _distil(self, step: int) -> dict[str, Tensor]:
+        chosen = self.selection()[2]
+        students = [int(slot) for slot in chosen.any(0).nonzero().squeeze(1)]
+        figures: dict[str, Tensor] = {}
+        if students and self._probes is not None:
+            x, adjacency, answers = self._probes
+            stage = NegativeDistillation(
+                self.federation.server,
+                self.federation.client_state(students),
+                self.retained.select(students),
+                x,
+                adjacency,
+                answers,
+                chosen[:, students].T,
+                self.option("alpha"),
+                self.option("positive"),
+                self.negative,
+                self.distill_lr,
+            )
+            epochs = self.option("distill_epochs")
+            run_stage(stage, epochs)
+            self.local_epochs += epochs * len(students)
+            self.federation.put(students, stage.stack.canonical())
+            figures = {name: value for name, value in stage.reported.items() if name.startswith("loss")}
+        self._average(2 + step)
+        return figures
+
+    def _average(self, number: int) -> None:
+        """The server averages the clients that stay (weights of the retained graphs)."""
+        staying = [slot for slot, size in enumerate(self.retained.sizes) if size]
+        server = self.federation.server_state()
+        models = self.federation.client_state()
+        self.channel.send(
+            Message.of_model("up", staying, server, lambda: self.federation.client_state(staying)), number
+        )
+        weights = client_weights(self.retained, self.federation.recipe.weighting, staying)
+        average = {
+            name: torch.tensordot(weights.to(tensor), tensor, 1)
+            for name, tensor in models.items()
+            if tensor.is_floating_point()
+        }
+        self.federation.set_server(average)
+
+    @override
+    def method_state(self) -> dict[str, Any]:
+        return {} if self._probes is None else {"probes": list(self._probes)}
+
+    @override
+    def load_method_state(self, state: dict[str, Any]) -> None:
+        if "probes" in state:
+            x, adjacency, answers = state["probes"]
+            self._probes = x, adjacency, answers
+
+
+def _reseeded(federation: Federation, seed: int) -> Recipe:
+    return replace(federation.recipe, seed=stream_key(federation.recipe.seed, seed, 7) >> 1)
