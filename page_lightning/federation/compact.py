@@ -68,11 +68,16 @@ class CompactRows:
         return torch.cat([self._first_word_of(self.client) + self.word, phantom])
 
     @cached_property
+    def _lacks(self) -> Tensor:
+        """Whether a client lacks a word, bool ``[G, K / G, F]``."""
+        members = self.num_clients // self.num_groups
+        return (self.row_of >= len(self.word)).view(self.num_groups, members, self.num_words)
+
+    @cached_property
     def _place_of(self) -> Tensor:
         """Where each row is found in ``[K F, o]``; a phantom one where some client lacks the word, if any does."""
         members = self.num_clients // self.num_groups
-        absent = (self.row_of >= len(self.word)).view(self.num_groups, members, self.num_words)
-        witness = absent.to(torch.int8).argmax(1)
+        witness = self._lacks.to(torch.int8).argmax(1)
         witness += torch.arange(self.num_groups, device=self.word.device)[:, None] * members
         word = torch.arange(self.num_words, device=self.word.device)
         return torch.cat([self.client * self.num_words + self.word, (witness * self.num_words + word).reshape(-1)])
@@ -101,7 +106,8 @@ class CompactRows:
         """The share of each row in the weighted sum over a group's clients, ``[R]``, from ``weights`` ``[K]``."""
         pairs = weights.index_select(0, self.client)
         total = weights.view(self.num_groups, -1).sum(1).repeat_interleave(self.num_words)
-        return torch.cat([pairs, total.index_add(0, self._all_words[: len(pairs)], -pairs)])
+        rest = total.index_add(0, self._all_words[: len(pairs)], -pairs)
+        return torch.cat([pairs, rest * self._lacks.any(1).reshape(-1)])  # a row of nobody counts exactly nothing
 
     def average(self, compact: Tensor, row_weights: Tensor) -> Tensor:
         """``sum_k weights[k] stacked[k]`` as ``[F, o]``, or ``[G, F, o]`` over each group, without expanding.
