@@ -11,6 +11,7 @@ from lightning.pytorch.loggers import WandbLogger
 
 import page_lightning.strategies  # noqa: F401 - registers "client_parallel"
 from page_lightning.checkpoint import read_checkpoint
+from page_lightning.configuration import build_class, class_config
 from page_lightning.data.apply_request import apply_request
 from page_lightning.data.datamodule import FederatedGraphDataModule
 from page_lightning.data.requests import RequestOptions, UnlearningRequest
@@ -89,11 +90,14 @@ class FederatedTrainer(Trainer):
         clients = datamodule.graphs
         wanted = request.build(clients, datamodule.source.name, poison=datamodule.poison_request)
         retrains = audit.size(clients)
-        for each in (method, *compare):
+        method, *others = (build_class(class_config(each)) for each in (method, *compare))  # nothing is kept in theirs
+        for each in (method, *others):
             unsupported = sorted(wanted.kinds - each.supports)
             if unsupported:
                 raise UnsupportedRequestError(type(each).__name__, unsupported)
         retained = apply_request(clients, wanted)
+        if resume_ckpt_path is not None:
+            method.check_checkpoint(read_checkpoint(resume_ckpt_path, "resume_ckpt_path", "unlearning"), wanted)
         if trained_ckpt_path is not None:
             model.restore(read_checkpoint(trained_ckpt_path, "trained_ckpt_path"), clients)
         else:
@@ -105,7 +109,7 @@ class FederatedTrainer(Trainer):
         clients, retained = clients.to(device), retained.to(device)
         outcome.federation.to(device)
         outcomes = [outcome]
-        for other in compare:
+        for other in others:
             watch = Stopwatch()
             original.owned = self._owned(clients)
             federation = unlearn(other.to(device), original, clients, retained, wanted)

@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from page_lightning.configuration import class_config
 from page_lightning.data.requests import RequestKind, UnlearningRequest
-from page_lightning.errors import UnsupportedRequestError
+from page_lightning.errors import CheckpointMismatchError, UnsupportedRequestError
 from page_lightning.federation.federation import Federation
 from page_lightning.federation.graphs import ClientGraphs
 from page_lightning.federation.messages import Channel
@@ -131,11 +131,15 @@ class UnlearningMethod(LightningModule, ABC):
 
     def result(self) -> Federation:
         """The unlearned federation; departed clients' models are erased."""
+        self.erase_departed()
+        return self.federation
+
+    def erase_departed(self) -> None:
+        """Leave nothing in the slots of departed clients."""
         departed = list(self.request.clients)
         if departed:
             blank = {name: torch.zeros_like(tensor[0]) for name, tensor in self.federation.client_state().items()}
             self.federation.put(departed, blank)
-        return self.federation
 
     def method_state(self) -> dict[str, Any]:
         """What a resumed run needs beyond the federation; tensors and plain values."""
@@ -178,6 +182,11 @@ class UnlearningMethod(LightningModule, ABC):
         self.optimizers().step()  # type: ignore[union-attr] # counts the round: its gradients are zero
 
     @override
+    def on_train_epoch_end(self) -> None:
+        if self.current_epoch + 1 == sum(phase.rounds for phase in self.phases(self.request)):
+            self.erase_departed()  # before the last checkpoint, which outlives the run
+
+    @override
     def configure_optimizers(self) -> Optimizer:
         return SGD([torch.nn.Parameter(torch.zeros((), device=self.device))], lr=1.0)
 
@@ -192,8 +201,27 @@ class UnlearningMethod(LightningModule, ABC):
             "trained_rounds": self.federation.trained_rounds,
         }
 
+    def check_checkpoint(self, checkpoint: dict[str, Any], request: UnlearningRequest) -> None:
+        """Refuse to continue what was something else.
+
+        Args:
+            checkpoint: of an interrupted run.
+            request: what to forget.
+
+        Raises:
+            CheckpointMismatchError: it was another method, had other options or another request.
+        """
+        saved = checkpoint["unlearning"]
+        if saved["method"] != class_config(self):
+            message = f"resume_ckpt_path: the checkpoint is not of {type(self).__name__} with these options"
+            raise CheckpointMismatchError(message)
+        if saved["request_id"] != request.request_id:
+            message = f"resume_ckpt_path: the checkpoint is of another request, {saved['request_id'][:12]}"
+            raise CheckpointMismatchError(message)
+
     @override
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self.check_checkpoint(checkpoint, self.request)
         saved = checkpoint["unlearning"]
         self.load_method_state(saved["state"])
         self.channel.load(saved["ledger"])
