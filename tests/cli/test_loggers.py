@@ -2,6 +2,7 @@
 
 import json
 import struct
+import time
 
 import pytest
 from tiny import TINY_JOB, rows
@@ -34,6 +35,11 @@ def test_wandb_offline(page_lightning, tmp_path, monkeypatch):
     wandb.finish()
     (path,) = (tmp_path / "runs" / "wandb").glob("offline-run-*/*.wandb")
     config, history = read_wandb(path)
+    patience = time.monotonic() + 30
+    while len(history) < 4 or "local_epochs" not in config:  # W&B's own process writes the file
+        assert time.monotonic() < patience, (config, history)
+        time.sleep(0.1)
+        config, history = read_wandb(path)
     assert config["local_epochs"] == 4
     assert config["config"]["data"]["source"] == "csbm"
     assert config["config"]["trainer"]["max_epochs"] == 2
@@ -52,6 +58,8 @@ def read_wandb(path):
             place += block - place % block
             continue
         size, kind = struct.unpack_from("<HB", content, place + 4)
+        if place + 7 + size > len(content):  # still being written
+            break
         part += content[place + 7 : place + 7 + size]
         place += 7 + size
         if kind in {2, 3}:  # continued in the next block
