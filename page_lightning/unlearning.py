@@ -188,6 +188,7 @@ def judge(
         rows=tuple(rows),
         environment=environment,
         judged_by=queries.judged_by,
+        retrain_band=judge_row.retrain_band(),
     )
 
 

@@ -41,7 +41,7 @@ def _figure(width: float, height: float) -> Figure:
 
 
 def accuracy_figure(report: Report) -> Figure:
-    """Accuracy on retained test nodes and on forgotten nodes, with Retrain's value as a line across."""
+    """Accuracy on retained test nodes and on forgotten nodes, with the band of retrained models."""
     figure = _figure(7.2, 0.9 + 0.42 * len(report.rows))
     panels = figure.subplots(1, 2, sharey=True)
     names = [row.name for row in report.rows]
@@ -51,14 +51,15 @@ def accuracy_figure(report: Report) -> Figure:
         values = [_value(row.figures.metrics.get(metric)) for row in report.rows]
         colours = [_GREY if name in {"original", "no_op", "retrain"} else _BLUE for name in names]
         axis.barh(names, values, color=colours)
-        if "retrain" in names:
-            axis.axvline(values[names.index("retrain")], color=_ORANGE, lw=1.5, label="retrain")
-        low = min(v for v in values if not np.isnan(v))
-        axis.set(title=title, xlabel="accuracy", xlim=(max(0, low - 0.15), 1))
+        if metric in report.retrain_band:
+            low, high = report.retrain_band[metric]
+            axis.axvspan(low, high, color=_ORANGE, alpha=0.35, lw=0, label="retrained models")
+        lowest = min(v for v in [*values, *report.retrain_band.get(metric, ())] if not np.isnan(v))
+        axis.set(title=title, xlabel="accuracy", xlim=(max(0, lowest - 0.15), 1))
         axis.spines[["top", "right"]].set_visible(False)
     panels[0].invert_yaxis()
-    if "retrain" in names:
-        panels[1].legend(frameon=False, loc="lower right")
+    if report.retrain_band:
+        figure.legend(*panels[0].get_legend_handles_labels(), frameon=False, loc="outside lower right")
     return figure
 
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +99,7 @@ class Report:
         rows: original first, then no-op.
         environment: versions, seed and command.
         judged_by: the models that head the table, ``local`` or ``global``.
+        retrain_band: least and greatest accuracy among the retrained models, by metric; for figures.
     """
 
     data: Mapping[str, Any]
@@ -107,6 +108,7 @@ class Report:
     rows: tuple[Row, ...]
     environment: Mapping[str, Any]
     judged_by: str
+    retrain_band: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def row(self, name: str) -> Row:
         """The row of that name.

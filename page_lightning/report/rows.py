@@ -157,6 +157,18 @@ class RowJudge:
         change = float(relative_parameter_change(mine, start))
         return RowFigures(metrics, influence, change, per_client, scores)
 
+    def retrain_band(self) -> dict[str, tuple[float, float]]:
+        """Least and greatest accuracy among the retrained models, by metric name; empty without an ensemble."""
+        if self.ensemble is None:
+            return {}
+        forgotten, y = self.queries.forgotten, self.y[self.queries.forgotten]
+        values = {
+            "forgotten_accuracy": [_number(accuracy(member[forgotten], y)) for member in self._retrain],
+            "retained_accuracy": [self._utility(member)[0]["retained_accuracy"].value for member in self._retrain],
+        }
+        known = {name: [value for value in found if value is not None] for name, found in values.items()}
+        return {name: (min(found), max(found)) for name, found in known.items() if found}
+
     def _parameters(self, federation: Federation) -> Mapping[str, Tensor]:
         if self.queries.judged_by == GLOBAL:
             return federation.server_state()
