@@ -17,7 +17,7 @@ from rich.console import Console
 from typing_extensions import override
 
 from page_lightning.audit import Verdict
-from page_lightning.callbacks import RoundCheckpoint, RoundProgressBar, RunFiles, SaveConfig
+from page_lightning.callbacks import HistoryKeeper, RoundCheckpoint, RoundProgressBar, RunFiles, SaveConfig
 from page_lightning.checkpoint import read_checkpoint
 from page_lightning.data import FederatedGraphDataModule
 from page_lightning.errors import ConfigurationError, PageLightningError
@@ -55,6 +55,7 @@ class PageCLI(LightningCLI):
         parser.add_lightning_class_args(RoundCheckpoint, "checkpoint")
         parser.add_lightning_class_args(RoundProgressBar, "progress_bar")
         parser.add_lightning_class_args(RunFiles, "run_files")
+        parser.add_lightning_class_args(HistoryKeeper, "history")
 
     @override
     def parse_arguments(self, parser: LightningArgumentParser, args: ArgsType) -> None:

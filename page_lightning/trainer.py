@@ -10,6 +10,7 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.loggers import WandbLogger
 
 import page_lightning.strategies  # noqa: F401 - registers "client_parallel"
+from page_lightning.callbacks.history_keeper import HistoryKeeper
 from page_lightning.checkpoint import read_checkpoint
 from page_lightning.configuration import build_class, class_config
 from page_lightning.data.apply_request import apply_request
@@ -19,7 +20,7 @@ from page_lightning.errors import CheckpointMismatchError, ConfigurationError, U
 from page_lightning.federation.federation import Federation
 from page_lightning.federation.graphs import ClientGraphs
 from page_lightning.federation.processes import owners
-from page_lightning.methods import Retrain, UnlearningMethod, unlearn
+from page_lightning.methods import Need, Retrain, UnlearningMethod, unlearn
 from page_lightning.modules.federated_training import FederatedTraining
 from page_lightning.report import Report, write_figures
 from page_lightning.unlearning import AuditOptions, Outcome, Stopwatch, environment, judge
@@ -98,6 +99,8 @@ class FederatedTrainer(Trainer):
         retained = apply_request(clients, wanted)
         if resume_ckpt_path is not None:
             method.check_checkpoint(read_checkpoint(resume_ckpt_path, "resume_ckpt_path", "unlearning"), wanted)
+        if trained_ckpt_path is None:
+            self._require_history((method, *others), wanted)
         if trained_ckpt_path is not None:
             model.restore(read_checkpoint(trained_ckpt_path, "trained_ckpt_path"), clients)
         else:
@@ -171,6 +174,16 @@ class FederatedTrainer(Trainer):
             write_figures(report, Path(output_dir) / "figures")
         return report
 
+    def _require_history(self, methods: Sequence[UnlearningMethod], request: UnlearningRequest) -> None:
+        """Refuse, before training, methods that need models of earlier rounds where none will be kept."""
+        keepers = [each for each in self.callbacks if isinstance(each, HistoryKeeper)]  # type: ignore[attr-defined]
+        for method in methods:
+            if Need.HISTORY in method.needs_for(request) and not any(keeper.keeps for keeper in keepers):
+                message = (
+                    f"method {type(method).__name__} needs models of earlier rounds: switch on --history.first_n 8"
+                )
+                raise ConfigurationError(message)
+
     def _owned(self, clients: ClientGraphs) -> list[int]:
         owner = owners(clients.sizes, self.world_size)
         return [slot for slot, rank in enumerate(owner) if rank == self.global_rank]
@@ -226,6 +239,8 @@ class FederatedTrainer(Trainer):
                 if isinstance(logger, WandbLogger):
                     logger.log_table("report", columns=report.header, data=report.cells())
                     logger.log_image("figures", [str(path) for path in figures])
+        if federation.history is not None and self.is_global_zero:
+            federation.history.erase(list(request.touched))
         datamodule.forget([str(folder / name) for name in names], retained)
         model.adopt(federation, names)
         self.test(model, datamodule=datamodule, verbose=False)

@@ -126,7 +126,8 @@ def judge(
     queries = Queries(clients, retained, request, original.server.num_hops, original.dtype)
     ensemble = shadow = retrain = None
     if retrains and queries.forgotten.any():
-        ensemble = reference_ensemble(original, queries, request, retrains, datamodule.cache, progress)
+        cache = None if request.clients else datamodule.cache  # nothing of a leaver outlives its request
+        ensemble = reference_ensemble(original, queries, request, retrains, cache, progress)
         shadow = train_shadow(original, queries)
         retrain = retrained_federation(original, ensemble)
     judge_row = RowJudge(queries, original, ensemble, retrain, shadow)

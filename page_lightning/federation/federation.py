@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,9 @@ from page_lightning.federation.processes import sum_over_processes
 from page_lightning.federation.randomness import stream_key
 from page_lightning.federation.recipe import Recipe
 from page_lightning.federation.stack import ClientStack, Tensors
+
+if TYPE_CHECKING:
+    from page_lightning.federation.history import History
 
 
 class Federation(nn.Module):
@@ -32,6 +36,7 @@ class Federation(nn.Module):
     Attributes:
         trained_rounds: rounds of training behind the models.
         owned: slots that this process trains; all of them unless several processes run.
+        history: client models of earlier rounds, where training kept them.
     """
 
     num_features: int
@@ -47,6 +52,7 @@ class Federation(nn.Module):
         )
         self._pending: tuple[ClientStack, tuple[int, ...]] | None = None
         self._stale_elsewhere = False
+        self.history: History | None = None
         self.owned: Sequence[int] = range(num_clients)
         self.register_state_dict_pre_hook(lambda module, *_: module.gather())
 
@@ -95,7 +101,7 @@ class Federation(nn.Module):
         """A copy that shares nothing with this one."""
         other = self.fresh()
         other.load_state_dict(self.state_dict())
-        other.trained_rounds = self.trained_rounds
+        other.trained_rounds, other.history = self.trained_rounds, self.history
         return other
 
     def server_state(self) -> Tensors:

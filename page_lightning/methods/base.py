@@ -100,6 +100,10 @@ class UnlearningMethod(LightningModule, ABC):
     def phases(self, request: UnlearningRequest) -> list[Phase]:
         """The method's phases for a request, in order; known once :meth:`prepare` was called."""
 
+    def needs_for(self, request: UnlearningRequest) -> frozenset[Need]:  # noqa: ARG002 - for subclasses
+        """What the method asks for to carry out a request; by default the same for all."""
+        return self.needs
+
     def prepare(
         self, federation: Federation, clients: ClientGraphs, retained: ClientGraphs, request: UnlearningRequest
     ) -> None:
@@ -135,8 +139,8 @@ class UnlearningMethod(LightningModule, ABC):
         return self.federation
 
     def erase_departed(self) -> None:
-        """Leave nothing in the slots of departed clients."""
-        departed = list(self.request.clients)
+        """Leave nothing in the slots of clients that left, by this request or an earlier one."""
+        departed = [slot for slot, size in enumerate(self.retained.sizes) if not size]
         if departed:
             blank = {name: torch.zeros_like(tensor[0]) for name, tensor in self.federation.client_state().items()}
             self.federation.put(departed, blank)

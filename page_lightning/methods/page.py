@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from page_lightning.data.apply_request import forgotten_nodes
 from page_lightning.data.requests import UnlearningRequest
+from page_lightning.errors import ConfigurationError
 from page_lightning.federation.aggregation import client_weights
 from page_lightning.federation.dense import DenseFlow
 from page_lightning.federation.federation import Federation
@@ -22,14 +23,18 @@ from page_lightning.federation.randomness import stream_key
 from page_lightning.federation.recipe import Recipe
 from page_lightning.federation.stack import Tensors
 from page_lightning.influence import InfluenceRule, prototype_similarity
-from page_lightning.methods.base import Phase, UnlearningMethod
+from page_lightning.methods.base import Need, Phase, UnlearningMethod
 from page_lightning.modules.adversarial_graphs import AdversarialGraphGenerator, Divergence, attack, random_graphs
+from page_lightning.modules.local_training import OptimizerState
 from page_lightning.modules.negative_distillation import Negative, NegativeDistillation, Positive
 from page_lightning.modules.prototype_unlearning import PrototypeUnlearning, Retain, Target
+from page_lightning.modules.rounds import FederatedRounds
 from page_lightning.modules.stage import run_stage
+from page_lightning.modules.teacher_distillation import TeacherDistillation
+from page_lightning.never_saw import matched_temperature, never_saw_answers
 from page_lightning.prototypes import Prototypes, class_prototypes, gram_schmidt, principal_basis
 
-Preset = Literal["literal", "fixed"]
+Preset = Literal["literal", "fixed", "plus"]
 Features = Literal["marginal", "normal", "uniform"]
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -48,6 +53,8 @@ PRESETS: dict[str, dict[str, Any]] = {
         "alpha": 1.0,
         "distill_epochs": 5,
         "influence": InfluenceRule("threshold", 0.0, center=False),
+        "rewind": False,
+        "never_saw_epochs": 0,
     },
     # The settled readings, with the steps that do nothing repaired.
     "fixed": {
@@ -64,6 +71,26 @@ PRESETS: dict[str, dict[str, Any]] = {
         "alpha": 1.0,
         "distill_epochs": 5,
         "influence": InfluenceRule("threshold", 0.0, center=True),
+        "rewind": False,
+        "never_saw_epochs": 0,
+    },
+    # What was measured to work: rewind, and a teacher that never saw the data.
+    "plus": {
+        "target": "private",
+        "retain": "kd",
+        "basis": "principal",
+        "energy": 0.95,
+        "unlearn_epochs": 0,
+        "features": "marginal",
+        "relative_epsilon": True,
+        "divergence": "kl",
+        "literal_graph": False,
+        "positive": "soft_ce",
+        "alpha": 0.1,
+        "distill_epochs": 5,
+        "influence": InfluenceRule("all"),
+        "rewind": True,
+        "never_saw_epochs": 9,
     },
 }
 
@@ -81,7 +108,10 @@ class PAGE(UnlearningMethod):
     A preset sets every option that is not given.
 
     Args:
-        preset: ``literal``: Eq. 9 and Algorithm 1 as printed; ``fixed``: the settled readings, repaired.
+        preset: ``literal``: Eq. 9 and Algorithm 1 as printed; ``fixed``: the settled readings, repaired; ``plus``: what
+            was measured to forget. It first rewinds to an early round, which fit keeps with ``history.first_n``; a meta
+            request then distils the forgotten nodes towards models that never saw them, and a client request takes the
+            rewound model as the unlearned one in phases 3 and 4.
         target: what forgotten prototypes move to: ``private`` (Eq. 9), ``common`` (the introduction), ``matched``
             (gradient matching), ``zero`` (ablation without a basis).
         retain: beside it: ``none`` (the paper), ``ce`` or ``kd`` on the retained training nodes.
@@ -110,6 +140,11 @@ class PAGE(UnlearningMethod):
         distill_epochs: steps of distillation in each of ``rounds`` rounds.
         distill_lr: their learning rate.
         rounds: rounds of phase 4.
+        rewind: start from the retained clients' mean of an early round and train a few rounds on what is left.
+        rewind_to: that round; by default 8 for a meta request and 5 for a client request.
+        rewind_rounds: rounds trained from there; by default 2 and 3.
+        never_saw_epochs: steps of distillation towards a never-saw teacher (ridge regressions, and the rewound models).
+        never_saw_lr: their learning rate.
         seed: of probes and random models.
     """
 
@@ -142,6 +177,11 @@ class PAGE(UnlearningMethod):
         distill_epochs: int | None = None,
         distill_lr: float = 1e-3,
         rounds: int = 1,
+        rewind: bool | None = None,
+        rewind_to: int | None = None,
+        rewind_rounds: int | None = None,
+        never_saw_epochs: int | None = None,
+        never_saw_lr: float = 3e-3,
         seed: int = 0,
     ) -> None:
         super().__init__()
@@ -154,6 +194,8 @@ class PAGE(UnlearningMethod):
         self.penalty, self.flips, self.divergence, self.literal_graph = penalty, flips, divergence, literal_graph
         self.alpha, self.positive, self.negative = alpha, positive, negative
         self.distill_epochs, self.distill_lr, self.rounds, self.seed = distill_epochs, distill_lr, rounds, seed
+        self.rewind, self.rewind_to, self.rewind_rounds = rewind, rewind_to, rewind_rounds
+        self.never_saw_epochs, self.never_saw_lr = never_saw_epochs, never_saw_lr
 
     def option(self, name: str) -> Any:  # noqa: ANN401
         """An option as given, or as the preset sets it."""
@@ -184,10 +226,15 @@ class PAGE(UnlearningMethod):
         self, federation: Federation, clients: ClientGraphs, retained: ClientGraphs, request: UnlearningRequest
     ) -> None:
         super().prepare(federation, clients, retained, request)
+        if self.option("rewind") and not request.is_empty and not self._kept_rounds():
+            message = "PAGE rewinds to an early round, but fit kept none: switch on --history.first_n 8"
+            raise ConfigurationError(message)
         self.forgetting = list(request.touched)
         self.departing = [slot for slot in self.forgetting if slot in request.clients]
         self._selection: tuple[Prototypes, Tensor, Tensor] | None = None
         self._probes: tuple[Tensor, Tensor, Tensor] | None = None
+        self._rounds: FederatedRounds | None = None
+        self._resumed_optimizers: OptimizerState | None = None
 
     @override
     def phases(self, request: UnlearningRequest) -> list[Phase]:
@@ -195,8 +242,14 @@ class PAGE(UnlearningMethod):
             return []
         meta = set(request.touched) != set(request.clients)
         phases = [Phase("prototypes", 1)]
-        if meta:
+        if self.option("rewind"):
+            phases += [Phase("rewind", 1), Phase("retained_rounds", self._rewinding()[1])]
+        if meta and self.option("never_saw_epochs"):
+            phases.append(Phase("never_saw", 1))
+        if meta and self.option("unlearn_epochs"):
             phases.append(Phase("local_unlearning", 1))
+        if meta and self.option("rewind"):
+            return phases  # stages 2 and 3 are optional there, and were measured to add nothing
         if self.graph != "none":
             phases += [Phase("adversarial_graphs", 1), Phase("distillation", self.rounds)]
         elif not meta:
@@ -207,6 +260,12 @@ class PAGE(UnlearningMethod):
     def run_round(self, phase: Phase, step: int) -> dict[str, Tensor]:
         if phase.name == "prototypes":
             return self._exchange_prototypes()
+        if phase.name == "rewind":
+            return self._go_back()
+        if phase.name == "retained_rounds":
+            return self._train_on(step)
+        if phase.name == "never_saw":
+            return self._learn_from_never_saw()
         if phase.name == "local_unlearning":
             return self._unlearn_locally()
         if phase.name == "adversarial_graphs":
@@ -290,6 +349,97 @@ class PAGE(UnlearningMethod):
             return gram_schmidt(vectors)
         return principal_basis(vectors, self.option("energy"), self.max_rank)
 
+    # -- rewinding and the never-saw teacher ---------------------------------------------------------------------------
+
+    @override
+    def needs_for(self, request: UnlearningRequest) -> frozenset[Need]:
+        if not self.option("rewind") or request.is_empty:
+            return frozenset()
+        meta = set(request.touched) != set(request.clients)
+        return frozenset({Need.HISTORY, Need.VALIDATION_NODES} if meta else {Need.HISTORY})
+
+    def _kept_rounds(self) -> list[int]:
+        history = self.original.history
+        return [] if history is None else history.rounds()
+
+    def _rewinding(self) -> tuple[int, int]:
+        """The round to go back to, and the rounds to train from there."""
+        meta = set(self.request.touched) != set(self.request.clients)
+        wanted = self.rewind_to or (8 if meta else 5)
+        start = min(self._kept_rounds(), key=lambda kept: (abs(kept - wanted), kept))
+        return start, self.rewind_rounds or (2 if meta else 3)
+
+    def _go_back(self) -> dict[str, Tensor]:
+        """The server's model becomes the mean of the retained clients' models of an early round."""
+        history = self.original.history
+        assert history is not None  # noqa: S101 - prepare() looked
+        models = history.load(self._rewinding()[0], self.retained.device)
+        alive = torch.stack([tensor.flatten(1).abs().sum(1) for tensor in models.values()]).sum(0) > 0
+        staying = [slot for slot, size in enumerate(self.retained.sizes) if size and alive[slot]]
+        weights = client_weights(self.retained, self.federation.recipe.weighting, staying)
+        self.federation.set_server(_weighted_mean(models, weights))
+        return {}
+
+    def _train_on(self, step: int) -> dict[str, Tensor]:
+        """Ordinary rounds on the retained graphs, from the rewound model."""
+        if step == 0 or self._rounds is None:
+            self._rounds = FederatedRounds(self.federation, self.federation.recipe, self.channel)
+            self._server_optimizer = self.federation.recipe.server_optimizer.build(self.federation.server.parameters())
+            if self._resumed_optimizers is not None:
+                self._rounds.load_optimizer_state(self._resumed_optimizers)
+                self._resumed_optimizers = None
+        number = self._rewinding()[0] + step
+        loss = self._rounds.run(self.retained, number, self._server_optimizer)
+        self.local_epochs += self.federation.recipe.local_epochs * self.channel.ledger[-1].clients
+        return {"loss": loss}
+
+    @torch.no_grad()
+    def _never_saw_answers(self, local: list[int]) -> Tensor:
+        """The teacher's probabilities of the forgotten nodes of some clients."""
+        asked, kept = self._asked.select(local), self.retained.select(local)
+        nodes = self._forgotten_mask(asked).nonzero().squeeze(1)
+        hops, dtype = self.federation.server.num_hops, self.federation.dtype
+        own = _run(self.original, local, kept.flow(hops, dtype))
+        answers, messages = never_saw_answers(kept, asked, nodes, own, max(hops, 1), seed=self.seed)
+        self.channel.send(Message.of("gram", "up", local, vars(messages[0]), lambda: {"gram": messages[0].gram}), 0)
+        if not self.option("rewind"):
+            return answers
+        rewound, rewound_kept = (_run(self.federation, local, graphs.flow(hops, dtype)) for graphs in (asked, kept))
+        calibrated = torch.empty_like(answers)
+        owner = asked.client[nodes]
+        for slot in range(len(local)):
+            check = kept.masks["val"] & (kept.client == slot)
+            factor = rewound.new_tensor(1.0)
+            if check.any():
+                factor = matched_temperature(rewound_kept[check], own[check].softmax(1).amax(1).mean())
+            calibrated[owner == slot] = (factor * rewound[nodes][owner == slot]).softmax(1)
+        return (answers + calibrated) / 2
+
+    @property
+    def _asked(self) -> ClientGraphs:
+        """Where forgotten nodes are queried: with the request still present, but for edges alone."""
+        return self.retained if self.request.kinds == {"edge"} else self.clients
+
+    def _learn_from_never_saw(self) -> dict[str, Tensor]:
+        local = [slot for slot in self.forgetting if slot not in self.departing]
+        asked, kept = self._asked.select(local), self.retained.select(local)
+        stage = TeacherDistillation(
+            self.federation.server,
+            self.original.client_state(local),
+            asked,
+            self._forgotten_mask(asked),
+            self._never_saw_answers(local),
+            kept,
+            lr=self.never_saw_lr,
+        )
+        stage.stack.load(self.federation.client_state(local))  # students start rewound; what is kept is the original's
+        epochs = self.option("never_saw_epochs")
+        run_stage(stage, epochs)
+        self.local_epochs += epochs * len(local)
+        self.federation.put(local, stage.stack.canonical())
+        self._average(1)
+        return dict(stage.reported)
+
     # -- 2: local unlearning -------------------------------------------------------------------------------------------
 
     def _unlearn_locally(self) -> dict[str, Tensor]:
@@ -320,11 +470,15 @@ class PAGE(UnlearningMethod):
         before = self.original.client_state(self.forgetting)
         after = self.federation.client_state(self.forgetting)
         if self.departing:
-            noise = self.federation.fresh(_reseeded(self.federation, self.seed)).client_state()
+            if self.option("rewind"):
+                unlearned = self.federation.averaged_state()
+            else:
+                noise = self.federation.fresh(_reseeded(self.federation, self.seed))
+                unlearned = noise.averaged_state()
             for place, slot in enumerate(self.forgetting):
                 if slot in self.departing:
-                    for name, tensor in after.items():
-                        tensor[place] = noise[name][slot]
+                    for name, tensor in unlearned.items():
+                        after[name][place] = tensor
         return before, after
 
     def _make_probes(self) -> dict[str, Tensor]:
@@ -389,9 +543,10 @@ class PAGE(UnlearningMethod):
         figures: dict[str, Tensor] = {}
         if students and self._probes is not None:
             x, adjacency, answers = self._probes
+            own = self.original if self.option("rewind") else self.federation
             stage = NegativeDistillation(
                 self.federation.server,
-                self.federation.client_state(students),
+                own.client_state(students),
                 self.retained.select(students),
                 x,
                 adjacency,
@@ -402,6 +557,8 @@ class PAGE(UnlearningMethod):
                 self.negative,
                 self.distill_lr,
             )
+            if self.option("rewind"):  # teachers of what to keep are the original models, students start rewound
+                stage.stack.broadcast(self.federation.server_state())
             epochs = self.option("distill_epochs")
             run_stage(stage, epochs)
             self.local_epochs += epochs * len(students)
@@ -419,22 +576,35 @@ class PAGE(UnlearningMethod):
             Message.of_model("up", staying, server, lambda: self.federation.client_state(staying)), number
         )
         weights = client_weights(self.retained, self.federation.recipe.weighting, staying)
-        average = {
-            name: torch.tensordot(weights.to(tensor), tensor, 1)
-            for name, tensor in models.items()
-            if tensor.is_floating_point()
-        }
-        self.federation.set_server(average)
+        self.federation.set_server(_weighted_mean(models, weights))
 
     @override
     def method_state(self) -> dict[str, Any]:
-        return {} if self._probes is None else {"probes": list(self._probes)}
+        state: dict[str, Any] = {} if self._probes is None else {"probes": list(self._probes)}
+        if self._rounds is not None:
+            state["clients"] = self._rounds.optimizer_state()
+        return state
 
     @override
     def load_method_state(self, state: dict[str, Any]) -> None:
         if "probes" in state:
             x, adjacency, answers = state["probes"]
             self._probes = x, adjacency, answers
+        self._resumed_optimizers = state.get("clients")
+
+
+def _weighted_mean(models: Tensors, weights: Tensor) -> Tensors:
+    return {
+        name: torch.tensordot(weights.to(tensor), tensor, 1)
+        for name, tensor in models.items()
+        if tensor.is_floating_point()
+    }
+
+
+def _run(federation: Federation, slots: list[int], flow: SparseFlow) -> Tensor:
+    """Logits of some clients' own models on their part of the graphs."""
+    logits: Tensor = functional_call(federation.server, federation.client_state(slots), (flow,))[1]
+    return logits
 
 
 def _reseeded(federation: Federation, seed: int) -> Recipe:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -20,6 +21,7 @@ from page_lightning.federation.aggregation import Weighting
 from page_lightning.federation.federation import Federation
 from page_lightning.federation.flow import Flow
 from page_lightning.federation.graphs import ClientGraphs, SplitName
+from page_lightning.federation.history import History
 from page_lightning.federation.messages import Channel
 from page_lightning.federation.optimizers import OptimizerOptions
 from page_lightning.federation.processes import owners
@@ -284,6 +286,7 @@ class FederatedTraining(LightningModule):
             "ledger": self.channel.state(),
             "client_optimizer": self.rounds.optimizer_state(),
             "requests": self.requests,
+            "history": None if self.models.history is None else str(self.models.history.folder),
         }
 
     def restore(self, checkpoint: dict[str, Any], graphs: ClientGraphs) -> None:
@@ -314,6 +317,7 @@ class FederatedTraining(LightningModule):
             message = f"the checkpoint's models differ from model.backbone, first at '{odd}'"
             raise CheckpointMismatchError(message)
         federation.trained_rounds = saved["trained_rounds"]
+        federation.history = History(Path(saved["history"])) if saved.get("history") else None
         self.best, self.requests = saved["best"], saved["requests"]
         self.channel.load(saved["ledger"])
         self.rounds.load_optimizer_state(saved["client_optimizer"])

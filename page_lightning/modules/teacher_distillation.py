@@ -1,0 +1,81 @@
+"""Distilling forgotten nodes towards a model that never saw them, retained nodes towards the starting model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.optim import Optimizer
+from typing_extensions import override
+
+from page_lightning.backbones.base import Backbone
+from page_lightning.federation.graphs import ClientGraphs
+from page_lightning.federation.optimizers import OptimizerOptions
+from page_lightning.federation.stack import ClientStack
+from page_lightning.modules.stage import Stage
+
+
+class TeacherDistillation(Stage):
+    """All clients that forget at once; one step is one epoch.
+
+    ``KL(teacher || model)`` on the forgotten nodes plus ``keep * KL(start || model)`` on the retained ones, the mean
+    over nodes of each client.
+
+    Args:
+        backbone: a built backbone.
+        models: the clients' models, ``[U, ...]`` by name.
+        asked: graphs in which forgotten nodes are queried, ``U`` slots.
+        nodes: forgotten nodes, bool ``[N]`` over ``asked``.
+        answers: the teacher's probabilities, ``[n, C]`` in the order of ``nodes``.
+        retained: graphs without the request's data, ``U`` slots.
+        keep: weight of what is kept.
+        lr: learning rate of Adam.
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        models: Mapping[str, Tensor],
+        asked: ClientGraphs,
+        nodes: Tensor,
+        answers: Tensor,
+        retained: ClientGraphs,
+        keep: float = 1.0,
+        lr: float = 3e-3,
+    ) -> None:
+        super().__init__()
+        self.stack = ClientStack(backbone, asked.num_clients)
+        self.stack.load(models)
+        dtype = next(backbone.parameters()).dtype
+        nothing = torch.zeros_like(nodes)
+        marked = asked.with_masks({"train": nodes, "val": nothing, "test": nothing})
+        self.flow = marked.flow(backbone.num_hops, dtype, "train")
+        self.kept_flow = retained.flow(backbone.num_hops, dtype)
+        self.answers, self.keep = answers, keep
+        self.weight = _mean_per_client(asked.client[nodes], asked.num_clients, dtype)
+        self.kept_weight = _mean_per_client(retained.client, retained.num_clients, dtype)
+        with torch.no_grad():
+            self.start = self.stack(self.kept_flow)[1].log_softmax(1)
+        self._optimizers = [OptimizerOptions("Adam", lr, 0.0).build(self.stack.tensors)]
+
+    @property
+    @override
+    def stage_optimizers(self) -> list[Optimizer]:
+        return self._optimizers
+
+    @override
+    def training_step(self, batch: object = None, batch_idx: int = 0) -> Tensor:
+        log_q = self.stack(self.flow)[1].log_softmax(1)
+        forget = F.kl_div(log_q, self.answers, reduction="none").sum(1) @ self.weight
+        kept = self.stack(self.kept_flow)[1].log_softmax(1)
+        keep = F.kl_div(kept, self.start, reduction="none", log_target=True).sum(1) @ self.kept_weight
+        self.report("loss", forget.detach() / self.stack.num_clients)
+        self.report("loss_keep", keep.detach() / self.stack.num_clients)
+        return forget + self.keep * keep
+
+
+def _mean_per_client(client: Tensor, num_clients: int, dtype: torch.dtype) -> Tensor:
+    count = torch.bincount(client, minlength=num_clients).clamp(min=1)
+    return (1 / count).to(dtype)[client]
