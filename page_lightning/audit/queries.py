@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -44,7 +44,7 @@ class Queries:
     """Logits of every retained model on the nodes it is judged on.
 
     Forgotten nodes (and nodes whose features go) are queried on the original graph, with the request still present;
-    a leaver's nodes on its own graph; everything else on the graph that is left (DESIGN: query graphs).
+    a leaver's nodes on its own graph; everything else, ends of removed edges too, on the graph that is left.
 
     The retained models are the server's and each client's own. A meta request (nodes, edges, features) judges a
     client's model on its own nodes; a client request judges the model of each client that stays on the leavers' nodes
@@ -86,9 +86,8 @@ class Queries:
         self.steady = self.held_out & ~self.of_leaver  # all answers about a leaver's nodes change when it is forgotten
         self.kept_train = clients.masks["train"] & ~self.forgotten & ~self.of_leaver
         self.kept_test = clients.masks["test"] & ~self.of_leaver & self.kept_row.ge(0)
-        edges_only = request.kinds <= {"edge"}
-        self.on_original = (self.forgotten & ~torch.tensor(edges_only, device=clients.device)) | self.of_leaver
-        self.on_original |= self.kept_row < 0
+        self.on_original = self.of_leaver | (self.kept_row < 0)
+        self.on_original[forgotten_nodes(clients, replace(request, edges={}))] = True
         if self.departed:
             self._leavers = clients.select(self.departed)
             self._leavers_flow = self._leavers.flow(num_hops, dtype)
