@@ -3,15 +3,18 @@
     python experiments/verification/ensembles.py --root DIR
 
 Cora, Louvain, 5 clients, a regularised GCN (dropout .5, weight decay .1), 30 rounds of 3 local epochs, node request of
-10 %, R = 8. The same 40 Retrains are judged by 12 references that differ in their seeds alone.
+10 %, R = 8. The same 40 Retrains are judged by 12 references that differ in their seeds alone. Then an analysis of
+variance tells whether the retrains of one reference are more alike than those of different ones (F above 1).
 """
 
 import argparse
 import os
-from statistics import mean
+from statistics import mean, median
 
 import torch
+from scipy.stats import f_oneway
 from torch import Tensor
+from torch.nn import functional as F
 
 from page_lightning.audit import AuditInput, audit
 from page_lightning.audit.queries import Queries
@@ -51,15 +54,23 @@ def main() -> None:
         for part in ("y", "forgotten", "held_out", "retained")
     }
     original, fresh = answers(clients, range(100, 100 + RETRAINS)), answers(retained, range(1000, 1000 + FRESH))
-    shares = []
+    shares: list[float] = []
+    losses: dict[tuple[str, str], list[list[float]]] = {}
     for reference in range(REFERENCES):
         first = 10_000 + RETRAINS * reference
         retrain = answers(retained, range(first, first + RETRAINS))
+        for name, nodes in queries.sets.items():
+            for part in ("forgotten", "held_out", "retained"):
+                rows = getattr(nodes, part)
+                found = [float(F.cross_entropy(logits[rows].double(), nodes.y[rows])) for logits in retrain[name]]
+                losses.setdefault((name, part), []).append(found)
         targets = ({name: logits[place] for name, logits in fresh.items()} for place in range(FRESH))
         p_values = [audit(AuditInput(target, retrain, original, **parts)).p_value for target in targets]
         shares.append(mean(p <= 1 / (1 + RETRAINS) + 1e-9 for p in p_values))
         print(f"reference {reference}: {shares[-1]:.3f} of {FRESH} fresh Retrains flagged", flush=True)
     print(f"mean {mean(shares):.3f}, level {1 / (1 + RETRAINS):.3f}")
+    ratios = sorted(float(f_oneway(*groups).statistic) for groups in losses.values())
+    print(f"F of {len(ratios)} losses: {ratios[0]:.2f} to {ratios[-1]:.2f}, median {median(ratios):.2f}")
 
 
 if __name__ == "__main__":
