@@ -140,6 +140,10 @@ class ClientGraphs:
             self.num_groups,
         )
 
+    def flow_at(self, nodes: Tensor, num_hops: int, dtype: torch.dtype) -> SparseFlow:
+        """What a backbone runs on to answer for any set of nodes (bool ``[N]``); see :meth:`flow`."""
+        return SparseFlow.build(self, num_hops, dtype, nodes, compact=False)
+
     def with_masks(self, masks: Mapping[SplitName, Tensor]) -> ClientGraphs:
         """The same graphs with other training, validation and test nodes."""
         return ClientGraphs(

@@ -7,19 +7,17 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.optim import Optimizer
 from typing_extensions import override
 
+from page_lightning.backbones.base import Backbone
 from page_lightning.data.apply_request import forgotten_nodes
 from page_lightning.data.requests import UnlearningRequest
 from page_lightning.errors import ConfigurationError
 from page_lightning.federation.aggregation import client_weights
 from page_lightning.federation.graphs import ClientGraphs
 from page_lightning.federation.messages import Message
-from page_lightning.federation.optimizers import OptimizerOptions
-from page_lightning.federation.stack import ClientStack
 from page_lightning.methods.base import Need, Phase, UnlearningMethod
-from page_lightning.modules.stage import Stage, run_stage
+from page_lightning.modules.stage import StackStage, mean_per_client, run_stage
 
 
 class GradientAscent(UnlearningMethod):
@@ -67,33 +65,25 @@ class GradientAscent(UnlearningMethod):
         return {"loss": stage.reported["loss"]}
 
 
-class AscentStage(Stage):
+class AscentStage(StackStage):
     """Ascends the cross-entropy of the forgotten nodes, on the graphs that still hold them."""
 
     def __init__(
         self,
-        backbone: torch.nn.Module,
+        backbone: Backbone,
         models: dict[str, Tensor],
         graphs: ClientGraphs,
         request: UnlearningRequest,
         lr: float,
     ) -> None:
-        super().__init__()
-        self.stack = ClientStack(backbone, graphs.num_clients)  # type: ignore[arg-type]
-        self.stack.load(models)
+        super().__init__(backbone, models, graphs.num_clients, lr)
         if request.clients:
             self.stack.broadcast(dict(backbone.named_parameters()))
-        self.flow = graphs.flow(self.stack.backbone.num_hops, next(backbone.parameters()).dtype)
+        dtype = next(backbone.parameters()).dtype
+        self.flow = graphs.flow(backbone.num_hops, dtype)
         self.nodes = forgotten_nodes(graphs, request)
-        per_client = torch.bincount(graphs.client[self.nodes], minlength=graphs.num_clients).clamp_min(1)
         self.labels = graphs.y[self.nodes]
-        self.weights = (1 / per_client)[graphs.client[self.nodes]].to(next(backbone.parameters()).dtype)
-        self._optimizers = [OptimizerOptions("Adam", lr, 0.0).build(self.stack.tensors)]
-
-    @property
-    @override
-    def stage_optimizers(self) -> list[Optimizer]:
-        return self._optimizers
+        self.weights = mean_per_client(graphs.client[self.nodes], graphs.num_clients, dtype)
 
     @override
     def training_step(self, batch: object = None, batch_idx: int = 0) -> Tensor:

@@ -321,10 +321,7 @@ class PAGE(UnlearningMethod):
         return mask
 
     def _forgotten_flow(self, graphs: ClientGraphs) -> SparseFlow:
-        mask = self._forgotten_mask(graphs)
-        nothing = torch.zeros_like(mask)
-        marked = graphs.with_masks({"train": mask, "val": nothing, "test": nothing})
-        return marked.flow(self.original.server.num_hops, self.original.dtype, "train")
+        return graphs.flow_at(self._forgotten_mask(graphs), self.original.server.num_hops, self.original.dtype)
 
     def _exchange_prototypes(self) -> dict[str, Tensor]:
         others, similarity, chosen = self.selection()

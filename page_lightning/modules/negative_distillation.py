@@ -8,21 +8,18 @@ from typing import Literal
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.optim import Optimizer
 from typing_extensions import override
 
 from page_lightning.backbones.base import Backbone
 from page_lightning.federation.dense import DenseFlow
 from page_lightning.federation.graphs import ClientGraphs
-from page_lightning.federation.optimizers import OptimizerOptions
-from page_lightning.federation.stack import ClientStack
-from page_lightning.modules.stage import Stage
+from page_lightning.modules.stage import StackStage, mean_per_client
 
 Positive = Literal["soft_ce", "task", "mse"]
 Negative = Literal["logits", "probabilities"]
 
 
-class NegativeDistillation(Stage):
+class NegativeDistillation(StackStage):
     """All influenced clients at once; one step is one epoch.
 
     ``L = L_pos + alpha * mean over probes of L_neg``: ``L_pos`` keeps a client's own answers on its retained nodes,
@@ -57,15 +54,12 @@ class NegativeDistillation(Stage):
         negative: Negative = "logits",
         lr: float = 1e-3,
     ) -> None:
-        super().__init__()
-        self.stack = ClientStack(backbone, graphs.num_clients)
-        self.stack.load(models)
+        super().__init__(backbone, models, graphs.num_clients, lr)
         dtype = next(backbone.parameters()).dtype
         self.alpha, self.positive, self.negative = alpha, positive, negative
         self.flow = graphs.flow(backbone.num_hops, dtype, "train" if positive == "task" else None)
         rows = self.flow.target_index
-        count = torch.bincount(graphs.client[rows], minlength=graphs.num_clients).clamp(min=1)
-        self.weight = (1 / count).to(dtype)[graphs.client[rows]]
+        self.weight = mean_per_client(graphs.client[rows], graphs.num_clients, dtype)
         self.y = graphs.y[rows]
         # every student answers every probe: the probes side by side, once per student
         self.students, self.probes = graphs.num_clients, x.shape[0]
@@ -74,12 +68,6 @@ class NegativeDistillation(Stage):
         self.share = (pairs / pairs.sum(1, keepdim=True).clamp(min=1)).to(dtype)
         with torch.no_grad():
             self.teacher = self.stack(self.flow)[1]
-        self._optimizers = [OptimizerOptions("Adam", lr, 0.0).build(self.stack.tensors)]
-
-    @property
-    @override
-    def stage_optimizers(self) -> list[Optimizer]:
-        return self._optimizers
 
     def _keep(self) -> Tensor:
         logits = self.stack(self.flow)[1]

@@ -8,21 +8,18 @@ from typing import Literal
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.optim import Optimizer
 from typing_extensions import override
 
 from page_lightning.backbones.base import Backbone
 from page_lightning.federation.graphs import ClientGraphs
-from page_lightning.federation.optimizers import OptimizerOptions
-from page_lightning.federation.stack import ClientStack
-from page_lightning.modules.stage import Stage
+from page_lightning.modules.stage import StackStage, mean_per_client
 from page_lightning.prototypes import Prototypes, class_prototypes, private_part
 
 Target = Literal["private", "common", "matched", "zero"]
 Retain = Literal["none", "ce", "kd"]
 
 
-class PrototypeUnlearning(Stage):
+class PrototypeUnlearning(StackStage):
     """All unlearning clients at once; one step is one epoch.
 
     The loss is the squared distance between the forgotten nodes' class prototypes, recomputed in every step on the
@@ -57,13 +54,9 @@ class PrototypeUnlearning(Stage):
         retained: ClientGraphs | None = None,
         lr: float = 1e-3,
     ) -> None:
-        super().__init__()
-        self.stack = ClientStack(backbone, graphs.num_clients)
-        self.stack.load(models)
+        super().__init__(backbone, models, graphs.num_clients, lr)
         dtype = next(backbone.parameters()).dtype
-        nothing = torch.zeros_like(forgotten)
-        marked = graphs.with_masks({"train": forgotten, "val": nothing, "test": nothing})
-        self.flow = marked.flow(backbone.num_hops, dtype, "train")
+        self.flow = graphs.flow_at(forgotten, backbone.num_hops, dtype)
         self.y, self.client = graphs.y[forgotten], graphs.client[forgotten]
         self.num_classes = graphs.num_classes
         with torch.no_grad():
@@ -75,10 +68,9 @@ class PrototypeUnlearning(Stage):
             self.kept_flow = retained.flow(backbone.num_hops, dtype, "train")
             self.kept_y = retained.y[self.kept_flow.target_index]
             owner = retained.client[self.kept_flow.target_index]
-            self.kept_weight = (1 / retained.count("train").clamp(min=1).to(dtype))[owner]
+            self.kept_weight = mean_per_client(owner, retained.num_clients, dtype)
             with torch.no_grad():
                 self.kept_teacher = self.stack(self.kept_flow)[1].log_softmax(1)
-        self._optimizers = [OptimizerOptions("Adam", lr, 0.0).build(self.stack.tensors)]
 
     def prototypes(self) -> Prototypes:
         """Prototypes of the forgotten nodes under the models as they are now."""
@@ -93,11 +85,6 @@ class PrototypeUnlearning(Stage):
         if target == "private":
             return private
         return start.mean + (1.0 if target == "common" else strength) * private
-
-    @property
-    @override
-    def stage_optimizers(self) -> list[Optimizer]:
-        return self._optimizers
 
     @override
     def training_step(self, batch: object = None, batch_idx: int = 0) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -10,6 +11,10 @@ from lightning.pytorch import LightningModule
 from torch import Tensor
 from torch.optim import Optimizer
 from typing_extensions import override
+
+from page_lightning.backbones.base import Backbone
+from page_lightning.federation.optimizers import OptimizerOptions
+from page_lightning.federation.stack import ClientStack
 
 
 class Stage(LightningModule):
@@ -45,6 +50,43 @@ class Stage(LightningModule):
         self.reported[name] = value.detach()
         if self._trainer is not None:
             self.log(name, value.detach(), batch_size=1)
+
+
+class StackStage(Stage):
+    """A stage that trains some clients' models side by side with Adam.
+
+    Args:
+        backbone: a built backbone.
+        models: the clients' models, ``[U, ...]`` by name.
+        num_clients: ``U``.
+        lr: learning rate.
+    """
+
+    def __init__(self, backbone: Backbone, models: Mapping[str, Tensor], num_clients: int, lr: float) -> None:
+        super().__init__()
+        self.stack = ClientStack(backbone, num_clients)
+        self.stack.load(models)
+        self._optimizers = [OptimizerOptions("Adam", lr, 0.0).build(self.stack.tensors)]
+
+    @property
+    @override
+    def stage_optimizers(self) -> list[Optimizer]:
+        return self._optimizers
+
+
+def mean_per_client(client: Tensor, num_clients: int, dtype: torch.dtype) -> Tensor:
+    """Weights that turn a sum over nodes into the sum of each client's mean.
+
+    Args:
+        client: slot of each node, int64 ``[n]``.
+        num_clients: how many slots there are.
+        dtype: of the weights.
+
+    Returns:
+        ``[n]``.
+    """
+    count = torch.bincount(client, minlength=num_clients).clamp(min=1)
+    return (1 / count.to(dtype))[client]
 
 
 def run_stage(stage: Stage, steps: int) -> None:

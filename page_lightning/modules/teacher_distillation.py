@@ -7,17 +7,14 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.optim import Optimizer
 from typing_extensions import override
 
 from page_lightning.backbones.base import Backbone
 from page_lightning.federation.graphs import ClientGraphs
-from page_lightning.federation.optimizers import OptimizerOptions
-from page_lightning.federation.stack import ClientStack
-from page_lightning.modules.stage import Stage
+from page_lightning.modules.stage import StackStage, mean_per_client
 
 
-class TeacherDistillation(Stage):
+class TeacherDistillation(StackStage):
     """All clients that forget at once; one step is one epoch.
 
     ``KL(teacher || model)`` on the forgotten nodes plus ``keep * KL(start || model)`` on the retained ones, the mean
@@ -45,25 +42,15 @@ class TeacherDistillation(Stage):
         keep: float = 1.0,
         lr: float = 3e-3,
     ) -> None:
-        super().__init__()
-        self.stack = ClientStack(backbone, asked.num_clients)
-        self.stack.load(models)
+        super().__init__(backbone, models, asked.num_clients, lr)
         dtype = next(backbone.parameters()).dtype
-        nothing = torch.zeros_like(nodes)
-        marked = asked.with_masks({"train": nodes, "val": nothing, "test": nothing})
-        self.flow = marked.flow(backbone.num_hops, dtype, "train")
+        self.flow = asked.flow_at(nodes, backbone.num_hops, dtype)
         self.kept_flow = retained.flow(backbone.num_hops, dtype)
         self.answers, self.keep = answers, keep
-        self.weight = _mean_per_client(asked.client[nodes], asked.num_clients, dtype)
-        self.kept_weight = _mean_per_client(retained.client, retained.num_clients, dtype)
+        self.weight = mean_per_client(asked.client[nodes], asked.num_clients, dtype)
+        self.kept_weight = mean_per_client(retained.client, retained.num_clients, dtype)
         with torch.no_grad():
             self.start = self.stack(self.kept_flow)[1].log_softmax(1)
-        self._optimizers = [OptimizerOptions("Adam", lr, 0.0).build(self.stack.tensors)]
-
-    @property
-    @override
-    def stage_optimizers(self) -> list[Optimizer]:
-        return self._optimizers
 
     @override
     def training_step(self, batch: object = None, batch_idx: int = 0) -> Tensor:
@@ -74,8 +61,3 @@ class TeacherDistillation(Stage):
         self.report("loss", forget.detach() / self.stack.num_clients)
         self.report("loss_keep", keep.detach() / self.stack.num_clients)
         return forget + self.keep * keep
-
-
-def _mean_per_client(client: Tensor, num_clients: int, dtype: torch.dtype) -> Tensor:
-    count = torch.bincount(client, minlength=num_clients).clamp(min=1)
-    return (1 / count).to(dtype)[client]
