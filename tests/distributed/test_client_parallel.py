@@ -17,6 +17,8 @@ JOB = [
     "--progress_bar.enabled", "false",
 ]  # fmt: skip
 
+METHODS = ("FineTune", "Retrain")
+
 
 def page_lightning(folder, *args, check=True):
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -72,3 +74,26 @@ def test_more_processes_than_clients(tmp_path):
     assert lines, run.stderr
     assert "trainer.devices" in lines[0]
     assert "Traceback" not in run.stderr
+
+
+def test_forgetting_on_two_processes_equals_one(tmp_path):
+    """Unequal shares, dropout on; FineTune runs under the Trainer, Retrain beside it."""
+    tables, checkpoints = [], []
+    for processes in (1, 2):
+        folder = tmp_path / str(processes)
+        folder.mkdir()
+        parallel = ["--trainer.strategy", "client_parallel"] if processes > 1 else []
+        for method, other in (("FineTune", "Retrain"), ("Retrain", "FineTune")):
+            page_lightning(
+                folder, "unlearn", *JOB, *parallel, "--trainer.devices", str(processes), "--trainer.max_epochs", "3",
+                "--model.backbone", "GCN", "--model.backbone.dropout", "0.5", "--method", method,
+                "--compare", f"[{other}]", "--request.clients", "[0, 2]", "--audit.retrains", "0",
+                "--output_dir", method,
+            )  # fmt: skip
+        checkpoints.append({m: torch.load(folder / m / "unlearned.ckpt", weights_only=True) for m in METHODS})
+        tables.append([(folder / m / "table.md").read_text() for m in METHODS])
+    one, two = checkpoints
+    for method in METHODS:
+        for name, tensor in one[method]["state_dict"].items():
+            torch.testing.assert_close(two[method]["state_dict"][name], tensor, rtol=0, atol=1e-10, msg=name)
+    assert tables[0] == tables[1]
