@@ -141,6 +141,8 @@ def print_report(report: Report, folder: Path) -> None:
     """Show a report's table on the terminal."""
     console = Console()
     console.print(report.table())
+    for line in report.flagged():
+        console.print(line, highlight=False)
     console.print(f"report, figures and checkpoint in {folder}", highlight=False)
 
 
@@ -230,6 +232,7 @@ def _quiet_libraries() -> None:
         r".*Sparse.*beta state.*",
         r".*Sparse invariant checks.*",
         r".*isinstance\(treespec, LeafSpec\).*",
+        r".*recommended to use `self\.log\(.*sync_dist=True.*",
     ):
         warnings.filterwarnings("ignore", message)
     warnings.filterwarnings("ignore", module=r"lightning\.pytorch\.cli")

@@ -16,7 +16,12 @@ from page_lightning.configuration import build_class, class_config
 from page_lightning.data.apply_request import apply_request
 from page_lightning.data.datamodule import FederatedGraphDataModule
 from page_lightning.data.requests import RequestOptions, UnlearningRequest
-from page_lightning.errors import CheckpointMismatchError, ConfigurationError, UnsupportedRequestError
+from page_lightning.errors import (
+    CheckpointMismatchError,
+    ConfigurationError,
+    RequestError,
+    UnsupportedRequestError,
+)
 from page_lightning.federation.federation import Federation
 from page_lightning.federation.graphs import ClientGraphs
 from page_lightning.federation.processes import owners
@@ -152,6 +157,9 @@ class FederatedTrainer(Trainer):
         trained, unlearned = read_checkpoint(before, "before"), read_checkpoint(after, "after")
         data = datamodule.for_checkpoint(trained, Path(before))
         data.setup("verify")
+        if request.path is None and request.kind != "poison":
+            message = "request.path: verify needs the file of the request that was carried out (request.json)"
+            raise RequestError(message)
         clients = data.graphs
         wanted = request.build(clients, data.source.name, poison=data.poison_request)
         retained = apply_request(clients, wanted)
@@ -238,7 +246,8 @@ class FederatedTrainer(Trainer):
             for logger in self.loggers:
                 if isinstance(logger, WandbLogger):
                     logger.log_table("report", columns=report.header, data=report.cells())
-                    logger.log_image("figures", [str(path) for path in figures])
+                    for path in figures:  # W&B shows images of one key at one size
+                        logger.log_image(f"figures/{path.stem}", [str(path)])
         if federation.history is not None and self.is_global_zero:
             federation.history.erase(list(request.touched))
         datamodule.forget([str(folder / name) for name in names], retained)

@@ -9,12 +9,14 @@ from lightning.pytorch.callbacks import Checkpoint
 from typing_extensions import override
 
 from page_lightning.errors import ConfigurationError
+from page_lightning.modules.federated_training import FederatedTraining
 
 
 class RoundCheckpoint(Checkpoint):
     """Writes ``last.ckpt`` every few rounds and at the end; files are replaced whole, never half-written.
 
-    A run that is killed continues from the last saved round with ``--ckpt_path .../last.ckpt``.
+    A run that is killed continues from the last saved round with ``--ckpt_path .../last.ckpt``. While a method runs,
+    the file is ``unlearning.ckpt``, for ``--resume_ckpt_path``.
 
     Args:
         every_n_rounds: rounds between two savings.
@@ -33,9 +35,12 @@ class RoundCheckpoint(Checkpoint):
         finished = trainer.current_epoch + 1
         if finished % self.every_n_rounds == 0 or finished == trainer.max_epochs:
             folder = self.folder(trainer)
+            kept, last = (
+                ("round", "last") if isinstance(pl_module, FederatedTraining) else ("unlearning-round", "unlearning")
+            )
             if self.keep:
-                trainer.save_checkpoint(folder / f"round={finished}.ckpt", weights_only=False)
-            trainer.save_checkpoint(folder / "last.ckpt", weights_only=False)
+                trainer.save_checkpoint(folder / f"{kept}={finished}.ckpt", weights_only=False)
+            trainer.save_checkpoint(folder / f"{last}.ckpt", weights_only=False)
 
     def folder(self, trainer: Trainer) -> Path:
         """Where checkpoints go; the same on every process."""

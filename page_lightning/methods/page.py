@@ -227,7 +227,7 @@ class PAGE(UnlearningMethod):
     ) -> None:
         super().prepare(federation, clients, retained, request)
         if self.option("rewind") and not request.is_empty and not self._kept_rounds():
-            message = "PAGE rewinds to an early round, but fit kept none: switch on --history.first_n 8"
+            message = "PAGE rewinds to an early round, but fit kept none: train again with --history.first_n 8"
             raise ConfigurationError(message)
         self.forgetting = list(request.touched)
         self.departing = [slot for slot in self.forgetting if slot in request.clients]

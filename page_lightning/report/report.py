@@ -13,7 +13,8 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from page_lightning.audit.exchangeability import Audit
+from page_lightning.audit.exchangeability import MIN_RETRAINS
+from page_lightning.audit.outcome import Audit, Verdict
 from page_lightning.report.rows import Measure, RowFigures
 
 SCHEMA = 1
@@ -181,10 +182,41 @@ class Report:
     def caption(self) -> str:
         """What the table shows, in one line."""
         audits = [row.audit for row in self.rows if row.audit is not None]
-        power = f", {audits[0].retrains} retrains, power {audits[0].power:.2f}" if audits else ", no audit"
         models = "the server's model" if self.judged_by == "global" else "each client's own model"
-        poison = f"; {NO_HEAD_ROOM}" if self.lacks_head_room else ""
-        return f"{self.data['dataset']}, {self.data['num_clients']} clients; {models}{power}{poison}"
+        if not audits:
+            reference = "no audit"
+        elif audits[0].retrains < MIN_RETRAINS:
+            reference = f"{audits[0].retrains} retrains: too few for a verdict"
+        else:
+            reference = f"{audits[0].retrains} retrains, power {min(audit.power for audit in audits):.2f}"
+        return f"{self.data['dataset']}, {self.data['num_clients']} clients, {self.asked()}; {models}, {reference}"
+
+    def asked(self) -> str:
+        """What was asked, in words."""
+        counts = {
+            "client": len(self.request["clients"]),
+            "node": self.request["num_nodes"],
+            "edge": self.request["num_edges"],
+            "feature entrie": self.request["num_features"],
+        }
+        parts = [f"{count} {name}{'' if count == 1 else 's'}" for name, count in counts.items() if count]
+        return (" and ".join(parts) or "nothing") + " forgotten"
+
+    def flagged(self) -> list[str]:
+        """For each row that was flagged, which of its retained models were, in words."""
+        lines = []
+        for row in self.rows:
+            by_verdict: dict[str, list[str]] = {}
+            for result in row.audit.results if row.audit is not None else []:
+                if result.verdict in {Verdict.RESIDUAL, Verdict.DAMAGED}:
+                    name = "server" if result.model == "global" else result.model
+                    by_verdict.setdefault(result.verdict.value.lower(), []).append(name)
+            if row.audit is not None and by_verdict:
+                if len(by_verdict) == 1 and sum(map(len, by_verdict.values())) == len(row.audit.results):
+                    continue  # all of them alike: the table's verdict says it
+                parts = [f"{verdict}: {', '.join(names)}" for verdict, names in by_verdict.items()]
+                lines.append(f"{row.name} {'; '.join(parts)}")
+        return lines
 
     def table(self) -> Table:
         """The main columns for a terminal of 80 characters; :meth:`markdown` has all."""
@@ -215,7 +247,8 @@ class Report:
         """``table.md``."""
         lines = ["| " + " | ".join(self.header) + " |", "|" + " --- |" * len(self.header)]
         lines += ["| " + " | ".join(cells) + " |" for cells in self.cells()]
-        return "\n".join([*lines, "", self.caption() + ".", ""])
+        flagged = [f"- {line}" for line in self.flagged()]
+        return "\n".join([*lines, "", self.caption() + ".", "", *flagged, ""])
 
     def write(self, folder: Path) -> None:
         """Write ``report.json`` and ``table.md``."""

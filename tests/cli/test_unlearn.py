@@ -133,7 +133,7 @@ def test_resumes_in_the_middle_of_a_phase(page_lightning, trained):
     job = (*UNLEARN, *trained, "--audit.retrains", "0", "--checkpoint.every_n_rounds", "1", "--checkpoint.keep", "true",
            "--method", "FineTune")  # fmt: skip
     page_lightning("unlearn", *job, "--checkpoint.dirpath", "kept", "--output_dir", "whole")
-    page_lightning("unlearn", *job, "--resume_ckpt_path", "kept/round=2.ckpt", "--output_dir", "resumed")
+    page_lightning("unlearn", *job, "--resume_ckpt_path", "kept/unlearning-round=2.ckpt", "--output_dir", "resumed")
     assert_same("whole/unlearned.ckpt", "resumed/unlearned.ckpt")
     assert report("whole")["report_id"] == report("resumed")["report_id"]
 
