@@ -189,6 +189,8 @@ class Report:
             reference = f"{audits[0].retrains} retrains: too few for a verdict"
         else:
             reference = f"{audits[0].retrains} retrains, power {min(audit.power for audit in audits):.2f}"
+        if self.lacks_head_room:
+            reference += f"; {NO_HEAD_ROOM}"
         return f"{self.data['dataset']}, {self.data['num_clients']} clients, {self.asked()}; {models}, {reference}"
 
     def asked(self) -> str:
@@ -248,7 +250,7 @@ class Report:
         lines = ["| " + " | ".join(self.header) + " |", "|" + " --- |" * len(self.header)]
         lines += ["| " + " | ".join(cells) + " |" for cells in self.cells()]
         flagged = [f"- {line}" for line in self.flagged()]
-        return "\n".join([*lines, "", self.caption() + ".", "", *flagged, ""])
+        return "\n".join([*lines, "", self.caption() + ".", *(["", *flagged] if flagged else []), ""])
 
     def write(self, folder: Path) -> None:
         """Write ``report.json`` and ``table.md``."""
