@@ -350,10 +350,12 @@ class PAGE(UnlearningMethod):
 
     @override
     def needs_for(self, request: UnlearningRequest) -> frozenset[Need]:
-        if not self.option("rewind") or request.is_empty:
-            return frozenset()
-        meta = set(request.touched) != set(request.clients)
-        return frozenset({Need.HISTORY, Need.VALIDATION_NODES} if meta else {Need.HISTORY})
+        needs = {Need.LEAVER_ONLINE} if request.clients else set()  # a leaver makes its own probe
+        if self.option("rewind") and not request.is_empty:
+            needs.add(Need.HISTORY)
+            if set(request.touched) != set(request.clients):
+                needs.add(Need.VALIDATION_NODES)
+        return frozenset(needs)
 
     def _kept_rounds(self) -> list[int]:
         history = self.original.history
