@@ -21,17 +21,21 @@ PEER = {"cora_k10": "79.99 ± 0.70", "cora_k20": "77.34 ± 0.98", "photo_k10": "
 CELLS = [("cora_k10", 5), ("cora_k20", 5), ("photo_k10", 5), ("cs_k10", 1)]
 
 
+def resident_bytes() -> int:
+    """Memory this process holds (Linux)."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
 def run(experiment: str, seed: int, root: str) -> dict[str, object]:
     """One fit of an experiment under OpenFGL's schedule."""
-    import psutil
     import torch
 
-    from page_lightning.cli import main
+    from page_lightning.cli import PageCLI, find_configs
 
     torch.set_num_threads(1)
-    before = psutil.Process().memory_info().rss
+    before = resident_bytes()
     start = time.process_time()
-    cli = main(
+    arguments = find_configs(
         [
             "fit",
             f"--config=configs/experiment/{experiment}.yaml",
@@ -44,6 +48,7 @@ def run(experiment: str, seed: int, root: str) -> dict[str, object]:
             "--checkpoint.every_n_rounds=100",
         ]
     )
+    cli = PageCLI(arguments)
     cpu = time.process_time() - start
     logged = {name: float(value) for name, value in cli.trainer.callback_metrics.items()}
     last = cli.trainer.test(cli.model, datamodule=cli.datamodule, verbose=False)[0]
@@ -56,13 +61,14 @@ def run(experiment: str, seed: int, root: str) -> dict[str, object]:
         "test_last_global": last["test/global_on_local/accuracy"],
         "train_loss": logged["train/loss"],
         "cpu_seconds": cpu,
-        "mib_above_imports": (psutil.Process().memory_info().rss - before) / 2**20,
+        "mib_above_imports": (resident_bytes() - before) / 2**20,
     }
 
 
 def table(lines: list[dict]) -> str:
     """The Markdown table of all cells."""
-    head = "| experiment | seeds | test at best validation | OpenFGL | last round, local | last round, global | CPU-s | MiB |"
+    names = ("experiment", "seeds", "test at best validation", "OpenFGL", "last round, local", "last round, global")
+    head = "| " + " | ".join([*names, "CPU-s", "MiB"]) + " |"
     rows = [head, "|" + " --- |" * 8]
     for experiment, _ in CELLS:
         cells = [line for line in lines if line["experiment"] == experiment]
