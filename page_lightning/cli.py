@@ -85,6 +85,13 @@ class PageCLI(LightningCLI):
             raise ConfigurationError(message) from error
 
     def before_fit(self) -> None:
+        """Load the data and look for mistakes before a run's folder is made; ``fit`` continues a ``fit``."""
+        if self._checkpoint is not None and self.subcommand == "fit" and "optimizer_states" not in self._checkpoint:
+            message = "ckpt_path: an unlearned checkpoint cannot be trained on; unlearn it again with --method FineTune"
+            raise ConfigurationError(message)
+        self.check_data()
+
+    def check_data(self) -> None:
         """Load the data and look for mistakes before a run's folder is made."""
         self.datamodule.setup()
         sizes = None if self._checkpoint is None else self._checkpoint["federation"]["sizes"]
@@ -94,7 +101,7 @@ class PageCLI(LightningCLI):
         """The same before scores; they need a trained federation."""
         if self._checkpoint is None:
             sys.stderr.write("page-lightning: warning: without --ckpt_path the models are untrained\n")
-        self.before_fit()
+        self.check_data()
 
     before_test = before_validate
 
@@ -105,7 +112,7 @@ class PageCLI(LightningCLI):
 
     def before_unlearn(self) -> None:
         """Look for mistakes in the options before anything is trained."""
-        self.before_fit()
+        self.check_data()
 
     def unlearn(self, **options: Any) -> None:  # noqa: ANN401
         """Make a federation forget, and print the table."""

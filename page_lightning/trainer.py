@@ -10,6 +10,7 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.loggers import WandbLogger
 
 import page_lightning.strategies  # noqa: F401 - registers "client_parallel"
+from page_lightning.audit.ensemble import purge_ensembles
 from page_lightning.callbacks.history_keeper import HistoryKeeper
 from page_lightning.checkpoint import read_checkpoint
 from page_lightning.configuration import build_class, class_config
@@ -92,6 +93,9 @@ class FederatedTrainer(Trainer):
         Returns:
             The report.
         """
+        if Path(output_dir).exists() and not Path(output_dir).is_dir():
+            message = f"output_dir {output_dir} is a file"
+            raise ConfigurationError(message)
         datamodule.setup("unlearn")
         clients = datamodule.graphs
         wanted = request.build(clients, datamodule.source.name, poison=datamodule.poison_request)
@@ -248,8 +252,11 @@ class FederatedTrainer(Trainer):
                     logger.log_table("report", columns=report.header, data=report.cells())
                     for path in figures:  # W&B shows images of one key at one size
                         logger.log_image(f"figures/{path.stem}", [str(path)])
-        if federation.history is not None and self.is_global_zero:
-            federation.history.erase(list(request.touched))
+        if request.clients and self.is_global_zero:  # for good: kept rounds and cached references
+            purge_ensembles(datamodule.cache)
+            if federation.history is not None:
+                federation.history.erase(list(request.clients))
+        federation.history = None  # its rounds saw the data; what comes after must not rewind to them
         datamodule.forget([str(folder / name) for name in names], retained)
         model.adopt(federation, names)
         self.test(model, datamodule=datamodule, verbose=False)

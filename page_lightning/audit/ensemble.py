@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import pickle
+import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -90,8 +92,11 @@ def reference_ensemble(
     seeds = [seed + _SEED_STEP * place for place in range(2 * size + 1)]
     path = None if cache is None else cache / "ensembles" / f"{_digest(federation, request, seeds)}.pt"
     if path is not None and path.is_file():
-        saved = torch.load(path, map_location=queries.clients.device, weights_only=True)
-        return ReferenceEnsemble(**saved)
+        try:
+            saved = torch.load(path, map_location=queries.clients.device, weights_only=True)
+            return ReferenceEnsemble(**saved)
+        except (RuntimeError, EOFError, TypeError, pickle.UnpicklingError):
+            path.unlink()  # damaged: it is only a cache, train again
     rounds = federation.trained_rounds
     halves = [0, 0]
 
@@ -116,6 +121,11 @@ def reference_ensemble(
         torch.save(vars(ensemble), draft)
         draft.replace(path)
     return ensemble
+
+
+def purge_ensembles(cache: Path) -> None:
+    """Delete every cached ensemble: after a client has left, none may hold its models or answers about its nodes."""
+    shutil.rmtree(cache / "ensembles", ignore_errors=True)
 
 
 def retrained_federation(federation: Federation, ensemble: ReferenceEnsemble) -> Federation:

@@ -49,6 +49,8 @@ def audit(data: AuditInput) -> Audit:
     Args:
         data: logits and masks.
     """
+    if not all(torch.isfinite(target).all() for target in data.target.values()):
+        return _destroyed(data)
     found = {
         name: group_statistics(target, data.retrain[name], data.original[name], *data.nodes(name))
         for name, target in data.target.items()
@@ -91,6 +93,14 @@ def _harm_and_trace(found: GroupStatistics, deviation: Tensor, outside: Tensor) 
     dearer = found.having(Role.KEPT_MORE) & (mine > 0) & (value > originals.amax(0))
     trace = found.having(Role.TRACE) & (mine * (originals - retrained).mean(0) > 0)
     return float((size * (lost | dearer)).max()), float((size * trace).max())
+
+
+def _destroyed(data: AuditInput) -> Audit:
+    """The outcome for a federation whose answers are not even finite numbers: no statistic is needed."""
+    nothing, least = ResidualInfluence(None, None, None), 1 / (1 + data.retrains)
+    verdict = Verdict.DAMAGED if data.retrains >= MIN_RETRAINS else Verdict.INCONCLUSIVE
+    results = [AuditResult(name, verdict, least, 0.0, data.retrains, nothing, {}) for name in data.target]
+    return Audit(results, verdict, least, 0.0, data.retrains)
 
 
 def _verdict(flagged: bool, harm: float, trace: float, power: float, retrains: int) -> Verdict:

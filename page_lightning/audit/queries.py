@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -47,8 +48,8 @@ class Queries:
     a leaver's nodes on its own graph; everything else, ends of removed edges too, on the graph that is left.
 
     The retained models are the server's and each client's own. A meta request (nodes, edges, features) judges a
-    client's model on its own nodes; a client request judges the model of each client that stays on the leavers' nodes
-    beside its own.
+    client's model on its own nodes, and where it has none to forget on the others' forgotten ones; a client request
+    judges the model of each client that stays on the leavers' nodes beside its own.
 
     Attributes:
         edges: forgotten edges, rows of the original graphs, int64 ``[2, E]``.
@@ -91,6 +92,7 @@ class Queries:
         if self.departed:
             self._leavers = clients.select(self.departed)
             self._leavers_flow = self._leavers.flow(num_hops, dtype)
+        self._strangers: set[str] = set()
         self.sets = self._node_sets()
 
     def _rows_after(self) -> Tensor:
@@ -115,6 +117,9 @@ class Queries:
                     sets[f"client {slot}"] = self._node_set(own | self.of_leaver)
                 elif (own & self.forgotten).any():
                     sets[f"client {slot}"] = self._node_set(own)
+                else:  # nothing of its own is forgotten: does it know the others' forgotten nodes?
+                    sets[f"client {slot}"] = self._node_set(own | self.forgotten | self.held_out)
+                    self._strangers.add(f"client {slot}")
         return sets
 
     def _node_set(self, nodes: Tensor) -> NodeSet:
@@ -144,9 +149,12 @@ class Queries:
         for name, nodes in self.sets.items():
             if name == GLOBAL:
                 continue
+            slot = int(name.removeprefix("client "))
+            if name in self._strangers:
+                result[name] = self._both(partial(federation.run_client, slot))[nodes.rows]
+                continue
             own = local[nodes.rows]
             if self.departed:
-                slot = int(name.removeprefix("client "))
                 own[self.of_leaver[nodes.rows]] = federation.run_client(slot, self._leavers_flow)[1]
             result[name] = own
         return result

@@ -48,6 +48,9 @@ def minesweeper() -> SourceGraph:
     return SourceGraph.from_arrays("Minesweeper", np.eye(7)[kind], edges, y, num_classes=2, masks=masks)
 
 
+_MAX_DRAWS = 200  # batches of edges; a graph that its nodes can hold needs a few
+
+
 def csbm(
     seed: int = 0,
     class_sizes: Sequence[int] = CORA_CLASS_SIZES,
@@ -94,11 +97,13 @@ def csbm(
     members = [np.flatnonzero(y == c) for c in range(len(class_sizes))]
     share = np.array([weight[m].sum() for m in members]) / weight.sum()
     leaves = 1 - (share**2).sum()  # chance that a free draw leaves the class
-    stay = homophily * leaves / (1 - homophily + homophily * leaves)
+    stay = homophily * leaves / (1 - homophily + homophily * leaves) if leaves > 0 else 1.0
 
     anywhere = np.cumsum(weight) / weight.sum()
     code = np.empty(0, np.int64)
-    while len(code) < num_edges:
+    for _ in range(_MAX_DRAWS):
+        if len(code) >= num_edges:
+            break
         draws = np.searchsorted(anywhere, rng.random((2, 2 * num_edges)))
         source, target = np.minimum(draws, num_nodes - 1)
         inside = rng.random(2 * num_edges) < stay
@@ -109,6 +114,9 @@ def csbm(
         proper = (source != target) & (inside | (y[source] != y[target]))
         low, high = np.minimum(source, target)[proper], np.maximum(source, target)[proper]
         code = np.unique(np.concatenate([code, low * num_nodes + high]))
+    if len(code) < num_edges:
+        msg = f"num_edges {num_edges} is too many for {num_nodes} nodes of such classes and degrees"
+        raise ValueError(msg)
     code = rng.choice(code, num_edges, replace=False)
 
     common = 1 / (np.arange(num_words) + 20.0)

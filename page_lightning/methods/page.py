@@ -375,6 +375,9 @@ class PAGE(UnlearningMethod):
         models = history.load(self._rewinding()[0], self.retained.device)
         alive = torch.stack([tensor.flatten(1).abs().sum(1) for tensor in models.values()]).sum(0) > 0
         staying = [slot for slot, size in enumerate(self.retained.sizes) if size and alive[slot]]
+        if not staying:
+            message = "PAGE rewinds to an early round, but those kept were erased: train again with --history.first_n 8"
+            raise ConfigurationError(message)
         weights = client_weights(self.retained, self.federation.recipe.weighting, staying)
         self.federation.set_server(_weighted_mean(models, weights))
         return {}

@@ -54,7 +54,7 @@ def accuracy_figure(report: Report) -> Figure:
         if metric in report.retrain_band:
             low, high = report.retrain_band[metric]
             axis.axvspan(low, high, color=_ORANGE, alpha=0.35, lw=0, label="retrained models")
-        lowest = min(v for v in [*values, *report.retrain_band.get(metric, ())] if not np.isnan(v))
+        lowest = min((v for v in [*values, *report.retrain_band.get(metric, ())] if not np.isnan(v)), default=0.0)
         axis.set(title=title, xlabel="accuracy", xlim=(max(0, lowest - 0.15), 1))
         axis.spines[["top", "right"]].set_visible(False)
     panels[0].invert_yaxis()

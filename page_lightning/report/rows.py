@@ -226,7 +226,7 @@ class RowJudge:
 
 
 def _area(positive: Tensor, negative: Tensor) -> Measure:
-    if not positive.numel() or not negative.numel():
+    if not positive.numel() or not negative.numel() or positive.isnan().any() or negative.isnan().any():
         return Measure(None)
     low, high = auc_interval(positive, negative)
     return Measure(_number(rank_auc(positive, negative)), low, high)
