@@ -8,17 +8,28 @@ from typing import Any
 
 from page_lightning.errors import ConfigurationError
 
+_PLAIN = (type(None), bool, int, float, str, list, tuple, dict)
+
 
 def class_config(value: object) -> dict[str, Any]:
-    """The ``class_path`` and ``init_args`` that rebuild an object whose options are attributes of the same name."""
+    """The ``class_path`` and ``init_args`` that rebuild an object whose options are attributes of the same name.
+
+    Options that are such objects themselves become the same inside.
+    """
     cls = type(value)
-    names = list(inspect.signature(cls).parameters)
-    return {"class_path": f"{cls.__module__}.{cls.__qualname__}", "init_args": {n: getattr(value, n) for n in names}}
+    options = {name: getattr(value, name) for name in inspect.signature(cls).parameters}
+    nested = {name: option if isinstance(option, _PLAIN) else class_config(option) for name, option in options.items()}
+    return {"class_path": f"{cls.__module__}.{cls.__qualname__}", "init_args": nested}
 
 
 def build_class(config: dict[str, Any]) -> Any:  # noqa: ANN401
     """The object that :func:`class_config` described."""
-    return import_class(config["class_path"], option="class_path")(**config.get("init_args", {}))
+    options = {name: _built(value) for name, value in config.get("init_args", {}).items()}
+    return import_class(config["class_path"], option="class_path")(**options)
+
+
+def _built(value: Any) -> Any:  # noqa: ANN401
+    return build_class(value) if isinstance(value, dict) and "class_path" in value else value
 
 
 def import_class(path: str, option: str, default_module: str | None = None) -> Any:  # noqa: ANN401

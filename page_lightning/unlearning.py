@@ -95,7 +95,7 @@ class Outcome:
         seconds, cpu = watch.read()
         rounds = sum(phase.rounds for phase in method.phases(method.request))
         up, down = method.channel.total("up"), method.channel.total("down")
-        cost = Cost(seconds, cpu, rounds, method.local_epochs, up, down)
+        cost = Cost(seconds, cpu, rounds, method.local_epochs, up, down, dict(method.phase_cpu_seconds))
         return cls(method.row_name, federation, cost, class_config(method), method.influenced)
 
 

@@ -3,6 +3,7 @@
 from page_lightning.methods.base import Need, Phase, UnlearningMethod, list_methods, unlearn
 from page_lightning.methods.fine_tune import FineTune
 from page_lightning.methods.gradient_ascent import GradientAscent
+from page_lightning.methods.influenced import InfluencedUnlearning
 from page_lightning.methods.no_op import NoOp
 from page_lightning.methods.page import PAGE
 from page_lightning.methods.retrain import Retrain
@@ -11,6 +12,7 @@ __all__ = [
     "PAGE",
     "FineTune",
     "GradientAscent",
+    "InfluencedUnlearning",
     "Need",
     "NoOp",
     "Phase",

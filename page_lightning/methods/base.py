@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -69,6 +70,7 @@ class UnlearningMethod(LightningModule, ABC):
         retained: the graphs without the request's data; departed clients' slots are empty.
         request: what to forget.
         channel: what passes between server and clients.
+        phase_cpu_seconds: CPU seconds of this process in each phase so far.
     """
 
     supports: ClassVar[frozenset[RequestKind]] = ALL_KINDS
@@ -79,6 +81,7 @@ class UnlearningMethod(LightningModule, ABC):
         self.automatic_optimization = False
         self.channel = Channel()
         self.local_epochs = 0
+        self.phase_cpu_seconds: dict[str, float] = {}
         self._original: tuple[Federation, ...] = ()
 
     @property
@@ -120,6 +123,7 @@ class UnlearningMethod(LightningModule, ABC):
         self.clients, self.retained, self.request = clients, retained, request
         self.channel = Channel()
         self.local_epochs = 0
+        self.phase_cpu_seconds = {}
 
     def start(self, federation: Federation) -> Federation:
         """The federation that the rounds change; by default a copy of the trained one."""
@@ -132,6 +136,14 @@ class UnlearningMethod(LightningModule, ABC):
         Returns:
             Figures to log, scalars.
         """
+
+    def carry_out(self, phase: Phase, step: int) -> dict[str, Tensor]:
+        """:meth:`run_round`, timed."""
+        start = time.process_time()
+        figures = self.run_round(phase, step)
+        spent = time.process_time() - start
+        self.phase_cpu_seconds[phase.name] = self.phase_cpu_seconds.get(phase.name, 0.0) + spent
+        return figures
 
     def result(self) -> Federation:
         """The unlearned federation; departed clients' models are erased."""
@@ -178,7 +190,7 @@ class UnlearningMethod(LightningModule, ABC):
     @override
     def training_step(self, batch: object, batch_idx: int = 0) -> None:
         phase, step = self.locate(self.current_epoch)
-        figures = self.run_round(phase, step)
+        figures = self.carry_out(phase, step)
         for name, value in figures.items():
             self.log(f"unlearn/{phase.name}/{name}", value, batch_size=1)
         if "loss" in figures:
@@ -255,7 +267,7 @@ def unlearn(
     method.prepare(federation, clients, retained, request)
     for phase in method.phases(request):
         for step in range(phase.rounds):
-            method.run_round(phase, step)
+            method.carry_out(phase, step)
     return method.result()
 
 

@@ -225,10 +225,23 @@ class PAGE(UnlearningMethod):
     def prepare(
         self, federation: Federation, clients: ClientGraphs, retained: ClientGraphs, request: UnlearningRequest
     ) -> None:
-        super().prepare(federation, clients, retained, request)
-        if self.option("rewind") and not request.is_empty and not self._kept_rounds():
+        self.follows = False
+        self._take_over(federation, clients, retained, request)
+        if self._rewinds and not request.is_empty and not self._kept_rounds():
             message = "PAGE rewinds to an early round, but fit kept none: train again with --history.first_n 8"
             raise ConfigurationError(message)
+
+    def prepare_to_follow(
+        self, federation: Federation, clients: ClientGraphs, retained: ClientGraphs, request: UnlearningRequest
+    ) -> None:
+        """Prepare for :meth:`last_phases` alone, after another method has changed :attr:`federation`."""
+        self.follows = True
+        self._take_over(federation, clients, retained, request)
+
+    def _take_over(
+        self, federation: Federation, clients: ClientGraphs, retained: ClientGraphs, request: UnlearningRequest
+    ) -> None:
+        super().prepare(federation, clients, retained, request)
         self.forgetting = list(request.touched)
         self.departing = [slot for slot in self.forgetting if slot in request.clients]
         self._selection: tuple[Prototypes, Tensor, Tensor] | None = None
@@ -251,10 +264,20 @@ class PAGE(UnlearningMethod):
         if meta and self.option("rewind"):
             return phases  # stages 2 and 3 are optional there, and were measured to add nothing
         if self.graph != "none":
-            phases += [Phase("adversarial_graphs", 1), Phase("distillation", self.rounds)]
+            phases += self.last_phases(request)[1:]
         elif not meta:
             phases.append(Phase("distillation", 1))
         return phases
+
+    def last_phases(self, request: UnlearningRequest) -> list[Phase]:
+        """The phases on influenced clients, which may follow any method."""
+        if request.is_empty:
+            return []
+        return [Phase("prototypes", 1), Phase("adversarial_graphs", 1), Phase("distillation", self.rounds)]
+
+    @property
+    def _rewinds(self) -> bool:
+        return bool(self.option("rewind")) and not self.follows
 
     @override
     def run_round(self, phase: Phase, step: int) -> dict[str, Tensor]:
@@ -330,7 +353,7 @@ class PAGE(UnlearningMethod):
         self.channel.send(Message.of("prototypes", "up", staying, one, lambda: vars(others)), 0)
         self.channel.send(Message.of("request_prototypes", "up", self.forgetting, one, dict), 0)
         local = [slot for slot in self.forgetting if slot not in self.departing]
-        if local:
+        if local and self.option("unlearn_epochs") and not self.follows:
             self.channel.send(Message.of("private_parts", "down", local, {"target": others.mean[0]}, dict), 0)
         return {"influenced": chosen.any(0).sum().to(similarity.dtype)}
 
@@ -365,7 +388,9 @@ class PAGE(UnlearningMethod):
         """The round to go back to, and the rounds to train from there."""
         meta = set(self.request.touched) != set(self.request.clients)
         wanted = self.rewind_to or (8 if meta else 5)
-        start = min(self._kept_rounds(), key=lambda kept: (abs(kept - wanted), kept))
+        history = self.original.history
+        start = None if history is None else history.nearest(wanted)
+        assert start is not None  # noqa: S101 - prepare() looked
         return start, self.rewind_rounds or (2 if meta else 3)
 
     def _go_back(self) -> dict[str, Tensor]:
@@ -472,7 +497,7 @@ class PAGE(UnlearningMethod):
         before = self.original.client_state(self.forgetting)
         after = self.federation.client_state(self.forgetting)
         if self.departing:
-            if self.option("rewind"):
+            if self._rewinds or self.follows:
                 unlearned = self.federation.averaged_state()
             else:
                 noise = self.federation.fresh(_reseeded(self.federation, self.seed))
@@ -545,7 +570,7 @@ class PAGE(UnlearningMethod):
         figures: dict[str, Tensor] = {}
         if students and self._probes is not None:
             x, adjacency, answers = self._probes
-            own = self.original if self.option("rewind") else self.federation
+            own = self.original if self._rewinds else self.federation
             stage = NegativeDistillation(
                 self.federation.server,
                 own.client_state(students),
@@ -559,7 +584,7 @@ class PAGE(UnlearningMethod):
                 self.negative,
                 self.distill_lr,
             )
-            if self.option("rewind"):  # teachers of what to keep are the original models, students start rewound
+            if self._rewinds:  # teachers of what to keep are the original models, students start rewound
                 stage.stack.broadcast(self.federation.server_state())
             epochs = self.option("distill_epochs")
             run_stage(stage, epochs)

@@ -48,6 +48,7 @@ class Cost:
         local_epochs: summed over clients.
         bytes_up: from clients to the server.
         bytes_down: from the server to clients.
+        phase_cpu_seconds: of each phase, by name.
     """
 
     seconds: float | None
@@ -56,6 +57,7 @@ class Cost:
     local_epochs: int
     bytes_up: int
     bytes_down: int
+    phase_cpu_seconds: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

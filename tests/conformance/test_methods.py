@@ -17,7 +17,7 @@ from page_lightning.errors import CheckpointMismatchError, UnsupportedRequestErr
 from page_lightning.federation.federation import Federation
 from page_lightning.federation.optimizers import OptimizerOptions
 from page_lightning.federation.recipe import Recipe
-from page_lightning.methods import Need, list_methods, unlearn
+from page_lightning.methods import PAGE, GradientAscent, Need, list_methods, unlearn
 from page_lightning.methods.base import ALL_KINDS
 from page_lightning.modules.ensemble import train_ensemble
 from page_lightning.trainer import FederatedTrainer
@@ -27,6 +27,10 @@ TINY_OPTIONS = {
     "FineTune": {"rounds": 3},
     "GradientAscent": {"epochs": 2},
     "PAGE": {"rounds": 2, "unlearn_epochs": 2, "distill_epochs": 2, "graph_nodes": 12, "graph_steps": 3},
+    "InfluencedUnlearning": {
+        "method": GradientAscent(2),
+        "page": PAGE(distill_epochs=2, graph_nodes=12, graph_steps=3),
+    },
 }
 """Options that make a method short, where its defaults are not."""
 
