@@ -26,7 +26,7 @@ from page_lightning.errors import (
 from page_lightning.federation.federation import Federation
 from page_lightning.federation.graphs import ClientGraphs
 from page_lightning.federation.processes import owners
-from page_lightning.methods import Need, Retrain, UnlearningMethod, unlearn
+from page_lightning.methods import PAGE, Need, UnlearningMethod, unlearn
 from page_lightning.modules.federated_training import FederatedTraining
 from page_lightning.report import Report, write_figures
 from page_lightning.unlearning import AuditOptions, Outcome, Stopwatch, environment, judge
@@ -64,7 +64,7 @@ class FederatedTrainer(Trainer):
         self,
         model: FederatedTraining,
         datamodule: FederatedGraphDataModule,
-        method: UnlearningMethod = Retrain(),  # noqa: B008 - options only, until it is prepared
+        method: UnlearningMethod = PAGE(),  # noqa: B008 - options only, until it is prepared
         request: RequestOptions = RequestOptions(),  # noqa: B008 - frozen
         compare: Sequence[UnlearningMethod] = (),
         trained_ckpt_path: str | None = None,

@@ -25,13 +25,13 @@ from page_lightning.federation.stack import Tensors
 from page_lightning.influence import InfluenceRule, prototype_similarity
 from page_lightning.methods.base import Need, Phase, UnlearningMethod
 from page_lightning.modules.adversarial_graphs import AdversarialGraphGenerator, Divergence, attack, random_graphs
-from page_lightning.modules.local_training import OptimizerState
+from page_lightning.modules.local_training import LocalTraining, OptimizerState
 from page_lightning.modules.negative_distillation import Negative, NegativeDistillation, Positive
 from page_lightning.modules.prototype_unlearning import PrototypeUnlearning, Retain, Target
 from page_lightning.modules.rounds import FederatedRounds
 from page_lightning.modules.stage import run_stage
 from page_lightning.modules.teacher_distillation import TeacherDistillation
-from page_lightning.never_saw import matched_temperature, never_saw_answers
+from page_lightning.never_saw import blend_statistics, choose_blend, never_saw, teacher_answers
 from page_lightning.prototypes import Prototypes, class_prototypes, gram_schmidt, principal_basis
 
 Preset = Literal["literal", "fixed", "plus"]
@@ -54,6 +54,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "distill_epochs": 5,
         "influence": InfluenceRule("threshold", 0.0, center=False),
         "rewind": False,
+        "counterfactual_epochs": 0,
         "never_saw_epochs": 0,
     },
     # The settled readings, with the steps that do nothing repaired.
@@ -72,9 +73,10 @@ PRESETS: dict[str, dict[str, Any]] = {
         "distill_epochs": 5,
         "influence": InfluenceRule("threshold", 0.0, center=True),
         "rewind": False,
+        "counterfactual_epochs": 0,
         "never_saw_epochs": 0,
     },
-    # What was measured to work: rewind, and a teacher that never saw the data.
+    # What was measured to work: training with and without the data, and a teacher that never saw them.
     "plus": {
         "target": "private",
         "retain": "kd",
@@ -90,7 +92,8 @@ PRESETS: dict[str, dict[str, Any]] = {
         "distill_epochs": 5,
         "influence": InfluenceRule("all"),
         "rewind": True,
-        "never_saw_epochs": 9,
+        "counterfactual_epochs": 4,
+        "never_saw_epochs": 7,
     },
 }
 
@@ -140,17 +143,20 @@ class PAGE(UnlearningMethod):
         distill_epochs: steps of distillation in each of ``rounds`` rounds.
         distill_lr: their learning rate.
         rounds: rounds of phase 4.
-        rewind: start from the retained clients' mean of an early round and train a few rounds on what is left.
-        rewind_to: that round; by default 8 for a meta request and 5 for a client request.
-        rewind_rounds: rounds trained from there; by default 2 and 3.
-        never_saw_epochs: steps of distillation towards a never-saw teacher (ridge regressions, and the rewound models).
+        rewind: of a client request: start from the retained clients' mean of an early round and train a few rounds on
+            what is left.
+        rewind_to: that round.
+        rewind_rounds: rounds trained from there.
+        counterfactual_epochs: of a meta request: epochs of training on from the server's model, once with and once
+            without the data; their difference is what the data still do.
+        never_saw_epochs: of a meta request: steps of distillation towards a teacher that never saw the data.
         never_saw_lr: their learning rate.
         seed: of probes and random models.
     """
 
     def __init__(
         self,
-        preset: Preset = "fixed",
+        preset: Preset = "plus",
         target: Target | None = None,
         retain: Retain | None = None,
         unlearn_epochs: int | None = None,
@@ -178,8 +184,9 @@ class PAGE(UnlearningMethod):
         distill_lr: float = 1e-3,
         rounds: int = 1,
         rewind: bool | None = None,
-        rewind_to: int | None = None,
-        rewind_rounds: int | None = None,
+        rewind_to: int = 5,
+        rewind_rounds: int = 3,
+        counterfactual_epochs: int | None = None,
         never_saw_epochs: int | None = None,
         never_saw_lr: float = 3e-3,
         seed: int = 0,
@@ -195,6 +202,7 @@ class PAGE(UnlearningMethod):
         self.alpha, self.positive, self.negative = alpha, positive, negative
         self.distill_epochs, self.distill_lr, self.rounds, self.seed = distill_epochs, distill_lr, rounds, seed
         self.rewind, self.rewind_to, self.rewind_rounds = rewind, rewind_to, rewind_rounds
+        self.counterfactual_epochs = counterfactual_epochs
         self.never_saw_epochs, self.never_saw_lr = never_saw_epochs, never_saw_lr
 
     def option(self, name: str) -> Any:  # noqa: ANN401
@@ -246,6 +254,7 @@ class PAGE(UnlearningMethod):
         self.departing = [slot for slot in self.forgetting if slot in request.clients]
         self._selection: tuple[Prototypes, Tensor, Tensor] | None = None
         self._probes: tuple[Tensor, Tensor, Tensor] | None = None
+        self._difference: Tensors | None = None
         self._rounds: FederatedRounds | None = None
         self._resumed_optimizers: OptimizerState | None = None
 
@@ -253,19 +262,20 @@ class PAGE(UnlearningMethod):
     def phases(self, request: UnlearningRequest) -> list[Phase]:
         if request.is_empty:
             return []
-        meta = set(request.touched) != set(request.clients)
         phases = [Phase("prototypes", 1)]
-        if self.option("rewind"):
-            phases += [Phase("rewind", 1), Phase("retained_rounds", self._rewinding()[1])]
-        if meta and self.option("never_saw_epochs"):
+        if self._rewinds:
+            phases += [Phase("rewind", 1), Phase("retained_rounds", self.rewind_rounds)]
+        if self._is_meta and self.option("counterfactual_epochs"):
+            phases.append(Phase("counterfactual", 1))
+        if self._is_meta and self.option("never_saw_epochs"):
             phases.append(Phase("never_saw", 1))
-        if meta and self.option("unlearn_epochs"):
+        if self._is_meta and self.option("unlearn_epochs"):
             phases.append(Phase("local_unlearning", 1))
-        if meta and self.option("rewind"):
+        if self._is_meta and self.option("never_saw_epochs"):
             return phases  # stages 2 and 3 are optional there, and were measured to add nothing
         if self.graph != "none":
             phases += self.last_phases(request)[1:]
-        elif not meta:
+        elif not self._is_meta:
             phases.append(Phase("distillation", 1))
         return phases
 
@@ -276,8 +286,13 @@ class PAGE(UnlearningMethod):
         return [Phase("prototypes", 1), Phase("adversarial_graphs", 1), Phase("distillation", self.rounds)]
 
     @property
+    def _is_meta(self) -> bool:
+        """Whether some client forgets and stays."""
+        return set(self.request.touched) != set(self.request.clients)
+
+    @property
     def _rewinds(self) -> bool:
-        return bool(self.option("rewind")) and not self.follows
+        return bool(self.option("rewind")) and bool(self.request.clients) and not self.follows
 
     @override
     def run_round(self, phase: Phase, step: int) -> dict[str, Tensor]:
@@ -287,6 +302,8 @@ class PAGE(UnlearningMethod):
             return self._go_back()
         if phase.name == "retained_rounds":
             return self._train_on(step)
+        if phase.name == "counterfactual":
+            return self._train_both_ways()
         if phase.name == "never_saw":
             return self._learn_from_never_saw()
         if phase.name == "local_unlearning":
@@ -300,7 +317,7 @@ class PAGE(UnlearningMethod):
     def selection(self) -> tuple[Prototypes, Tensor, Tensor]:
         """All clients' prototypes, similarities ``[U, K]``, and who is influenced by whom, bool ``[U, K]``."""
         if self._selection is None:
-            asking, others = self._request_prototypes(), self._class_prototypes()
+            asking, others = self._asking, self._class_prototypes()
             rule: InfluenceRule = self.option("influence")
             similarity = prototype_similarity(asking, others, center=rule.center)
             candidates = torch.tensor([bool(size) for size in self.retained.sizes], device=similarity.device)
@@ -323,8 +340,9 @@ class PAGE(UnlearningMethod):
             self.retained.num_classes,
         )
 
+    @property
     @torch.no_grad()
-    def _request_prototypes(self) -> Prototypes:
+    def _asking(self) -> Prototypes:
         """Prototypes of what is forgotten, for each client that forgets (Eq. 6)."""
         flow = self._forgotten_flow(self.clients)
         embedding, _ = self.original.run_clients(flow)
@@ -351,10 +369,10 @@ class PAGE(UnlearningMethod):
         staying = [slot for slot, size in enumerate(self.retained.sizes) if size]
         one = {"mean": others.mean[0], "count": others.count[0]}
         self.channel.send(Message.of("prototypes", "up", staying, one, lambda: vars(others)), 0)
-        self.channel.send(Message.of("request_prototypes", "up", self.forgetting, one, dict), 0)
-        local = [slot for slot in self.forgetting if slot not in self.departing]
+        self.channel.send(Message.of("request_prototypes", "up", self.forgetting, one, lambda: vars(self._asking)), 0)
+        local = self._staying
         if local and self.option("unlearn_epochs") and not self.follows:
-            self.channel.send(Message.of("private_parts", "down", local, {"target": others.mean[0]}, dict), 0)
+            self.channel.send(Message.of("basis", "down", local, {"basis": others.mean[0]}, lambda: vars(others)), 0)
         return {"influenced": chosen.any(0).sum().to(similarity.dtype)}
 
     def _basis(self, slot: int) -> Tensor:
@@ -374,30 +392,28 @@ class PAGE(UnlearningMethod):
     @override
     def needs_for(self, request: UnlearningRequest) -> frozenset[Need]:
         needs = {Need.LEAVER_ONLINE} if request.clients else set()  # a leaver makes its own probe
-        if self.option("rewind") and not request.is_empty:
+        if self.option("rewind") and request.clients:
             needs.add(Need.HISTORY)
-            if set(request.touched) != set(request.clients):
-                needs.add(Need.VALIDATION_NODES)
+        if self.option("never_saw_epochs") and set(request.touched) != set(request.clients):
+            needs.add(Need.VALIDATION_NODES)
         return frozenset(needs)
 
     def _kept_rounds(self) -> list[int]:
         history = self.original.history
         return [] if history is None else history.rounds()
 
-    def _rewinding(self) -> tuple[int, int]:
-        """The round to go back to, and the rounds to train from there."""
-        meta = set(self.request.touched) != set(self.request.clients)
-        wanted = self.rewind_to or (8 if meta else 5)
+    def _rewind_round(self) -> int:
+        """The kept round to go back to."""
         history = self.original.history
-        start = None if history is None else history.nearest(wanted)
+        start = None if history is None else history.nearest(self.rewind_to)
         assert start is not None  # noqa: S101 - prepare() looked
-        return start, self.rewind_rounds or (2 if meta else 3)
+        return start
 
     def _go_back(self) -> dict[str, Tensor]:
         """The server's model becomes the mean of the retained clients' models of an early round."""
         history = self.original.history
         assert history is not None  # noqa: S101 - prepare() looked
-        models = history.load(self._rewinding()[0], self.retained.device)
+        models = history.load(self._rewind_round(), self.retained.device)
         alive = torch.stack([tensor.flatten(1).abs().sum(1) for tensor in models.values()]).sum(0) > 0
         staying = [slot for slot, size in enumerate(self.retained.sizes) if size and alive[slot]]
         if not staying:
@@ -415,62 +431,109 @@ class PAGE(UnlearningMethod):
             if self._resumed_optimizers is not None:
                 self._rounds.load_optimizer_state(self._resumed_optimizers)
                 self._resumed_optimizers = None
-        number = self._rewinding()[0] + step
+        number = self._rewind_round() + step
         loss = self._rounds.run(self.retained, number, self._server_optimizer)
         self.local_epochs += self.federation.recipe.local_epochs * self.channel.ledger[-1].clients
         return {"loss": loss}
 
-    @torch.no_grad()
-    def _never_saw_answers(self, local: list[int]) -> Tensor:
-        """The teacher's probabilities of the forgotten nodes of some clients."""
-        asked, kept = self._asked.select(local), self.retained.select(local)
-        nodes = self._forgotten_mask(asked).nonzero().squeeze(1)
-        hops, dtype = self.federation.server.num_hops, self.federation.dtype
-        own = _run(self.original, local, kept.flow(hops, dtype))
-        answers, messages = never_saw_answers(kept, asked, nodes, own, max(hops, 1), seed=self.seed)
-        self.channel.send(Message.of("gram", "up", local, vars(messages[0]), lambda: {"gram": messages[0].gram}), 0)
-        if not self.option("rewind"):
-            return answers
-        rewound, rewound_kept = (_run(self.federation, local, graphs.flow(hops, dtype)) for graphs in (asked, kept))
-        calibrated = torch.empty_like(answers)
-        owner = asked.client[nodes]
-        for slot in range(len(local)):
-            check = kept.masks["val"] & (kept.client == slot)
-            factor = rewound.new_tensor(1.0)
-            if check.any():
-                factor = matched_temperature(rewound_kept[check], own[check].softmax(1).amax(1).mean())
-            calibrated[owner == slot] = (factor * rewound[nodes][owner == slot]).softmax(1)
-        return (answers + calibrated) / 2
+    @property
+    def _staying(self) -> list[int]:
+        """Clients that forget and stay."""
+        return [slot for slot in self.forgetting if slot not in self.departing]
 
     @property
     def _asked(self) -> ClientGraphs:
         """Where forgotten nodes are queried: with the request still present, but for edges alone."""
         return self.retained if self.request.kinds == {"edge"} else self.clients
 
-    def _learn_from_never_saw(self) -> dict[str, Tensor]:
-        local = [slot for slot in self.forgetting if slot not in self.departing]
+    def _train_both_ways(self) -> dict[str, Tensor]:
+        """Train on from the server's model without the data and with them; keep the difference of the two.
+
+        Units are not dropped: the masks of two different graphs would drown what the data do.
+        """
+        local, epochs, recipe = self._staying, self.option("counterfactual_epochs"), self.federation.recipe
+        ends = []
+        for graphs in (self.retained, self.clients):
+            part = graphs.select(local)
+            stage = LocalTraining(
+                self.federation.server, part, recipe.optimizer, recipe.ridge, recipe.seed,
+                self.original.trained_rounds, dropout=False,
+            )  # fmt: skip
+            run_stage(stage, epochs)
+            ends.append(stage.stack.canonical())
+        self.local_epochs += 2 * epochs * len(local)
+        without, having = ends
+        self._difference = {n: without[n] - having[n] for n, t in without.items() if t.is_floating_point()}
+        if not self.option("never_saw_epochs"):
+            self._shift(local, 1.0)
+            self._average(1)
+        return {"loss": stage.reported["train/loss"]}
+
+    def _shift(self, local: list[int], scale: float) -> None:
+        """Move some clients' models along the counterfactual difference."""
+        models = self.federation.client_state(local)
+        difference = self._difference or {}
+        self.federation.put(local, {name: models[name] + scale * change for name, change in difference.items()})
+
+    @torch.no_grad()
+    def _teach(self, local: list[int]) -> Tensor:
+        """Move clients along the difference; the teacher's probabilities of their forgotten nodes."""
         asked, kept = self._asked.select(local), self.retained.select(local)
+        chosen = self._forgotten_mask(asked)
+        hops, dtype = self.federation.server.num_hops, self.federation.dtype
+        asked_flow, kept_flow = asked.flow_at(chosen, hops, dtype), kept.flow(hops, dtype)
+        models = self.original.client_state(local)
+        own, before = self._logits(models, kept_flow).double(), self._logits(models, asked_flow).double()
+        difference = torch.zeros_like(before)
+        if self._difference is not None:
+            moved = {name: tensor + self._difference.get(name, 0) for name, tensor in models.items()}
+            difference = self._logits(moved, asked_flow).double() - before
+        found = never_saw(kept, asked, chosen, own, max(hops, 1), seed=self.seed)
+        gram = found.messages
+        both = {name: torch.stack([getattr(each, name) for each in gram]) for name in ("gram", "moment")}
+        self.channel.send(Message.of("gram", "up", local, vars(gram[0]), lambda: both), 2)
+        statistics = []
+        for slot in range(len(local)):
+            here, check = asked.client[chosen] == slot, kept.masks["val"] & (kept.client == slot)
+            parts = before[here], difference[here], asked.y[chosen][here], found.asked[here]
+            statistics.append(blend_statistics(*parts, own[check], found.kept[check], kept.y[check]))
+        self.channel.send(
+            Message.of("blend", "up", local, {"sums": statistics[0]}, lambda: {"sums": torch.stack(statistics)}), 2
+        )
+        blend = choose_blend(statistics)
+        self._shift(local, (1 - blend.weight) * blend.scale + blend.weight)
+        return teacher_answers(before, difference, found.asked, blend).to(dtype)
+
+    def _logits(self, models: Tensors, flow: SparseFlow) -> Tensor:
+        """Of some clients' own models on their part of the graphs."""
+        logits: Tensor = functional_call(self.federation.server, models, (flow,))[1]
+        return logits
+
+    def _learn_from_never_saw(self) -> dict[str, Tensor]:
+        local = self._staying
+        asked = self._asked.select(local)
+        answers = self._teach(local)
         stage = TeacherDistillation(
             self.federation.server,
             self.original.client_state(local),
             asked,
             self._forgotten_mask(asked),
-            self._never_saw_answers(local),
-            kept,
+            answers,
+            self.retained.select(local),
             lr=self.never_saw_lr,
         )
-        stage.stack.load(self.federation.client_state(local))  # students start rewound; what is kept is the original's
+        stage.stack.load(self.federation.client_state(local))  # what is kept is the original's, from where they moved
         epochs = self.option("never_saw_epochs")
         run_stage(stage, epochs)
         self.local_epochs += epochs * len(local)
         self.federation.put(local, stage.stack.canonical())
-        self._average(1)
+        self._average(2)
         return dict(stage.reported)
 
     # -- 2: local unlearning -------------------------------------------------------------------------------------------
 
     def _unlearn_locally(self) -> dict[str, Tensor]:
-        local = [slot for slot in self.forgetting if slot not in self.departing]
+        local = self._staying
         graphs = self.clients.select(local)
         stage = PrototypeUnlearning(
             self.federation.server,
@@ -534,10 +597,11 @@ class PAGE(UnlearningMethod):
             flow = DenseFlow(x, adjacency, self.federation.server.num_hops)
             answers = functional_call(self.federation.server, after, (flow,))[1].view(*x.shape[:2], -1)
         self._probes = x, adjacency, answers
-        one = {"x": x[0], "adjacency": adjacency[0].to(torch.uint8), "answers": answers[0]}
-        self.channel.send(Message.of("adversarial_graph", "up", self.forgetting, one, lambda: {"x": x}), 1)
+        probe = {"x": x, "adjacency": adjacency.to(torch.uint8), "answers": answers}
+        one = {name: tensor[0] for name, tensor in probe.items()}
+        self.channel.send(Message.of("adversarial_graph", "up", self.forgetting, one, lambda: probe), 1)
         reached = [int(slot) for slot in self.selection()[2].any(0).nonzero().squeeze(1)]
-        self.channel.send(Message.of("adversarial_graph", "down", reached, one, lambda: {"x": x}), 1)
+        self.channel.send(Message.of("adversarial_graph", "down", reached, one, lambda: probe), 1)
         return {"disagreement": shown}
 
     def _initial_graphs(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -608,6 +672,8 @@ class PAGE(UnlearningMethod):
     @override
     def method_state(self) -> dict[str, Any]:
         state: dict[str, Any] = {} if self._probes is None else {"probes": list(self._probes)}
+        if self._difference is not None:
+            state["difference"] = self._difference
         if self._rounds is not None:
             state["clients"] = self._rounds.optimizer_state()
         return state
@@ -617,6 +683,7 @@ class PAGE(UnlearningMethod):
         if "probes" in state:
             x, adjacency, answers = state["probes"]
             self._probes = x, adjacency, answers
+        self._difference = state.get("difference")
         self._resumed_optimizers = state.get("clients")
 
 
@@ -626,12 +693,6 @@ def _weighted_mean(models: Tensors, weights: Tensor) -> Tensors:
         for name, tensor in models.items()
         if tensor.is_floating_point()
     }
-
-
-def _run(federation: Federation, slots: list[int], flow: SparseFlow) -> Tensor:
-    """Logits of some clients' own models on their part of the graphs."""
-    logits: Tensor = functional_call(federation.server, federation.client_state(slots), (flow,))[1]
-    return logits
 
 
 def _reseeded(federation: Federation, seed: int) -> Recipe:

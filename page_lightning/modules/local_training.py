@@ -35,6 +35,7 @@ class LocalTraining(Stage):
         ridge: adds ``ridge / 2 * ||theta||^2`` to each client's loss.
         seed: of the dropout streams; one for each federation where ``graphs`` holds several.
         round: communication round, which keys the dropout streams.
+        dropout: whether units are dropped.
         separate: keep each client's tensors and optimizer apart; by default only where the optimizer asks for it.
     """
 
@@ -47,6 +48,7 @@ class LocalTraining(Stage):
         seed: int | Sequence[int] = 0,
         round: int = 0,  # noqa: A002 - the field's word
         *,
+        dropout: bool = True,
         separate: bool = False,
     ) -> None:
         super().__init__()
@@ -65,6 +67,7 @@ class LocalTraining(Stage):
         if not isinstance(seed, int):
             seed = [own for own in seed for _ in range(graphs.num_clients // graphs.num_groups)]
         self.noise = DropoutStream(seed, graphs.clients, round, graphs.device)
+        self.dropout = dropout
         self.labels = graphs.y[self.flow.target_index]
         per_client = graphs.count("train").to(dtype)
         self.node_weights = (1 / per_client)[graphs.client[self.flow.target_index]]
@@ -90,7 +93,7 @@ class LocalTraining(Stage):
 
     @override
     def training_step(self, batch: object = None, batch_idx: int = 0) -> Tensor:
-        self.flow.noise = self.noise
+        self.flow.noise = self.noise if self.dropout else None
         _, logits = self.stack(self.flow)
         self.flow.noise = None
         loss = F.cross_entropy(logits, self.labels, reduction="none") @ self.node_weights

@@ -15,6 +15,7 @@ from page_lightning.data.apply_request import apply_request
 from page_lightning.data.requests import RequestContext, RequestOptions, UnlearningRequest
 from page_lightning.errors import CheckpointMismatchError, UnsupportedRequestError
 from page_lightning.federation.federation import Federation
+from page_lightning.federation.graphs import ClientGraphs
 from page_lightning.federation.optimizers import OptimizerOptions
 from page_lightning.federation.recipe import Recipe
 from page_lightning.methods import PAGE, GradientAscent, Need, list_methods, unlearn
@@ -26,10 +27,17 @@ METHODS = [method for method in list_methods() if method.__module__.startswith("
 TINY_OPTIONS = {
     "FineTune": {"rounds": 3},
     "GradientAscent": {"epochs": 2},
-    "PAGE": {"rounds": 2, "unlearn_epochs": 2, "distill_epochs": 2, "graph_nodes": 12, "graph_steps": 3},
+    "PAGE": {
+        "preset": "fixed",
+        "rounds": 2,
+        "unlearn_epochs": 2,
+        "distill_epochs": 2,
+        "graph_nodes": 12,
+        "graph_steps": 3,
+    },
     "InfluencedUnlearning": {
         "method": GradientAscent(2),
-        "page": PAGE(distill_epochs=2, graph_nodes=12, graph_steps=3),
+        "page": PAGE("fixed", distill_epochs=2, graph_nodes=12, graph_steps=3),
     },
 }
 """Options that make a method short, where its defaults are not."""
@@ -231,6 +239,52 @@ def test_messages_are_counted(method, kind):
             assert payload[name].element_size() == size
     if kind == "client" and Need.LEAVER_ONLINE not in job.method.needs_for(job.request):
         assert not any(LEAVER in message.clients for message in heard)
+
+
+SENTINEL = 12345.678
+
+
+def with_sentinel(graphs, node_id):
+    """One feature of one node is unlike any other."""
+    x = graphs.x.to_dense().clone()
+    x[graphs.node_id == node_id, 0] = SENTINEL
+    return ClientGraphs(x, graphs.edge_index, graphs.y, graphs.sizes, graphs.node_id, graphs.masks, graphs.num_classes)
+
+
+@every_method
+@pytest.mark.parametrize("kind", ["node", "client", "mixture"])
+def test_no_message_holds_a_clients_data(method, kind):
+    job = Job(method, kind)
+    node = int(job.clients.node_id[job.clients.client == LEAVER][0])
+    clients, retained = (with_sentinel(graphs, node) for graphs in (job.clients, job.retained))
+    heard = []
+    job.method.prepare(job.original, clients, retained, job.request)
+    job.method.channel.listeners.append(heard.append)
+    for phase in job.method.phases(job.request):
+        for step in range(phase.rounds):
+            job.method.run_round(phase, step)
+    edges = clients.edge_index[:, clients.client[clients.edge_index[0]] == LEAVER]
+    secrets = [clients.y[clients.client == LEAVER], edges, edges.T, clients.node_id[clients.client == LEAVER]]
+    for message in heard:
+        for name, tensor in message.payload().items():
+            assert not (tensor.double() - SENTINEL).abs().lt(1e-3).any(), f"{message.kind} {name} holds a feature"
+            for secret in secrets:
+                same = tensor.shape[-secret.dim() :] == secret.shape
+                assert not same or not (tensor == secret).flatten(tensor.dim() - secret.dim()).all(-1).any()
+
+
+@every_method
+@pytest.mark.parametrize("kind", ["node", "client"])
+def test_labels_of_test_nodes_are_never_read(method, kind):
+    job = Job(method, kind)
+    wanted = job.plain()
+
+    def spoilt(graphs):
+        y = torch.where(graphs.masks["test"], (graphs.y + 1) % graphs.num_classes, graphs.y)
+        return ClientGraphs(graphs.x, graphs.edge_index, y, graphs.sizes, graphs.node_id, graphs.masks, 3)
+
+    found = unlearn(make(method), job.original, spoilt(job.clients), spoilt(job.retained), job.request)
+    assert_same(found, wanted)
 
 
 def named_tensors(value, name=""):

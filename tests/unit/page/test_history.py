@@ -68,11 +68,10 @@ def test_leavers_are_erased_for_good(tmp_path):
         assert all(t[1].eq(0).all() for n, t in state.items() if n.startswith("federation.clients."))
 
 
-@pytest.mark.parametrize("kind", ["node", "client"])
-def test_without_history_one_line_says_what_to_switch_on(tmp_path, kind):
+def test_without_history_one_line_says_what_to_switch_on(tmp_path):
     with pytest.raises(ConfigurationError, match=r"--history\.first_n"):
         trainer(tmp_path, 3, None).unlearn(
-            FederatedTraining(GCN(6)), data(), PAGE("plus"), RequestOptions(kind), output_dir=str(tmp_path / "out")
+            FederatedTraining(GCN(6)), data(), PAGE("plus"), RequestOptions("client"), output_dir=str(tmp_path / "out")
         )
     assert not (tmp_path / "out").exists()
 
