@@ -64,7 +64,7 @@ class FederatedTrainer(Trainer):
         self,
         model: FederatedTraining,
         datamodule: FederatedGraphDataModule,
-        method: UnlearningMethod = PAGE(),  # noqa: B008 - options only, until it is prepared
+        method: UnlearningMethod | None = None,  # no instance: its options would go over to whatever class is named
         request: RequestOptions = RequestOptions(),  # noqa: B008 - frozen
         compare: Sequence[UnlearningMethod] = (),
         trained_ckpt_path: str | None = None,
@@ -82,7 +82,7 @@ class FederatedTrainer(Trainer):
         Args:
             model: the federation; afterwards it holds the unlearned models.
             datamodule: the clients' graphs; afterwards without the request's data.
-            method: how to unlearn.
+            method: how to unlearn; :class:`~page_lightning.methods.PAGE` by default.
             request: what to forget.
             compare: other methods to judge beside it.
             trained_ckpt_path: checkpoint of ``fit``, or ``unlearned.ckpt`` of an earlier request.
@@ -100,7 +100,8 @@ class FederatedTrainer(Trainer):
         clients = datamodule.graphs
         wanted = request.build(clients, datamodule.source.name, poison=datamodule.poison_request)
         retrains = audit.size(clients)
-        method, *others = (build_class(class_config(each)) for each in (method, *compare))  # nothing is kept in theirs
+        given = (method or PAGE(), *compare)
+        method, *others = (build_class(class_config(each)) for each in given)  # nothing is kept in theirs
         for each in (method, *others):
             unsupported = sorted(wanted.kinds - each.supports)
             if unsupported:

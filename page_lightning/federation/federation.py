@@ -121,15 +121,13 @@ class Federation(nn.Module):
 
     def client_buffers(self) -> Tensors:
         """The same, up to date for this process's own clients only; never waits for another process."""
-        if self._pending is not None:
-            self._write(*self._pending)
-            self._pending = None
+        self._settle()
         return dict(self.clients.named_buffers())
 
     def hold(self, stack: ClientStack | None, slots: Sequence[int]) -> None:
         """Note that the models of some clients live in a stack for now, and that other processes hold newer ones."""
         if self._pending is not None and self._pending[0] is not stack:
-            self._write(*self._pending)
+            self._settle()
         self._pending = None if stack is None else (stack, tuple(slots))
         self._stale_elsewhere = True
 
@@ -143,6 +141,8 @@ class Federation(nn.Module):
     @torch.no_grad()
     def put(self, slots: Sequence[int], models: Mapping[str, Tensor]) -> None:
         """Set some clients' models; a tensor without client dimension goes to each of them."""
+        if self._pending is not None and not set(slots).isdisjoint(self._pending[1]):
+            self._settle()
         buffers = dict(self.clients.named_buffers())
         index = torch.tensor(list(slots), dtype=torch.int64, device=next(iter(buffers.values())).device)
         for name, value in models.items():
@@ -169,7 +169,11 @@ class Federation(nn.Module):
         """Of the models' parameters."""
         return next(self.server.parameters()).dtype
 
-    def _write(self, stack: ClientStack, slots: tuple[int, ...]) -> None:
+    def _settle(self) -> None:
+        """Write the models that live in a stack into the buffers."""
+        if self._pending is None:
+            return
+        (stack, slots), self._pending = self._pending, None
         if slots == tuple(range(self.num_clients)):
             buffers = dict(self.clients.named_buffers())
             for name, value in stack.canonical().items():

@@ -25,7 +25,7 @@ class InfluencedUnlearning(UnlearningMethod):
         page: gives the options of adversarial graphs, distillation and the choice of influenced clients.
     """
 
-    def __init__(self, method: UnlearningMethod, page: PAGE = PAGE()) -> None:  # noqa: B008 - options only
+    def __init__(self, method: UnlearningMethod, page: PAGE = PAGE("fixed")) -> None:  # noqa: B008 - options only
         super().__init__()
         self.method, self.page = method, page
         self.supports = self.supports & method.supports  # type: ignore[misc] # those of the method at hand

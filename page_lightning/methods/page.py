@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.func import functional_call
+from torch.nn import functional as F
 from typing_extensions import override
 
-from page_lightning.data.apply_request import forgotten_nodes
+from page_lightning.data.apply_request import apply_request, forgotten_nodes
 from page_lightning.data.requests import UnlearningRequest
 from page_lightning.errors import ConfigurationError
 from page_lightning.federation.aggregation import client_weights
@@ -24,78 +26,25 @@ from page_lightning.federation.recipe import Recipe
 from page_lightning.federation.stack import Tensors
 from page_lightning.influence import InfluenceRule, prototype_similarity
 from page_lightning.methods.base import Need, Phase, UnlearningMethod
+from page_lightning.methods.page_presets import LEARNED, MEMORISED, PRESETS, Departure, Features, Preset
 from page_lightning.modules.adversarial_graphs import AdversarialGraphGenerator, Divergence, attack, random_graphs
-from page_lightning.modules.local_training import LocalTraining, OptimizerState
+from page_lightning.modules.counterfactual import FRACTIONS, CounterfactualRounds, harmless_fraction
+from page_lightning.modules.local_training import LocalTraining
 from page_lightning.modules.negative_distillation import Negative, NegativeDistillation, Positive
 from page_lightning.modules.prototype_unlearning import PrototypeUnlearning, Retain, Target
-from page_lightning.modules.rounds import FederatedRounds
 from page_lightning.modules.stage import run_stage
 from page_lightning.modules.teacher_distillation import TeacherDistillation
 from page_lightning.never_saw import blend_statistics, choose_blend, never_saw, teacher_answers
 from page_lightning.prototypes import Prototypes, class_prototypes, gram_schmidt, principal_basis
 
-Preset = Literal["literal", "fixed", "plus"]
-Features = Literal["marginal", "normal", "uniform"]
-
-PRESETS: dict[str, dict[str, Any]] = {
-    # The text as printed; where it is silent, what it most plainly says.
-    "literal": {
-        "target": "private",
-        "retain": "none",
-        "basis": "gram_schmidt",
-        "energy": 1.0,
-        "unlearn_epochs": 1,
-        "features": "normal",
-        "relative_epsilon": False,
-        "divergence": "ce",
-        "literal_graph": True,
-        "positive": "soft_ce",
-        "alpha": 1.0,
-        "distill_epochs": 5,
-        "influence": InfluenceRule("threshold", 0.0, center=False),
-        "rewind": False,
-        "counterfactual_epochs": 0,
-        "never_saw_epochs": 0,
-    },
-    # The settled readings, with the steps that do nothing repaired.
-    "fixed": {
-        "target": "private",
-        "retain": "none",
-        "basis": "principal",
-        "energy": 0.95,
-        "unlearn_epochs": 20,
-        "features": "marginal",
-        "relative_epsilon": True,
-        "divergence": "ce",
-        "literal_graph": False,
-        "positive": "soft_ce",
-        "alpha": 1.0,
-        "distill_epochs": 5,
-        "influence": InfluenceRule("threshold", 0.0, center=True),
-        "rewind": False,
-        "counterfactual_epochs": 0,
-        "never_saw_epochs": 0,
-    },
-    # What was measured to work: training with and without the data, and a teacher that never saw them.
-    "plus": {
-        "target": "private",
-        "retain": "kd",
-        "basis": "principal",
-        "energy": 0.95,
-        "unlearn_epochs": 0,
-        "features": "marginal",
-        "relative_epsilon": True,
-        "divergence": "kl",
-        "literal_graph": False,
-        "positive": "soft_ce",
-        "alpha": 0.1,
-        "distill_epochs": 5,
-        "influence": InfluenceRule("all"),
-        "rewind": True,
-        "counterfactual_epochs": 4,
-        "never_saw_epochs": 7,
-    },
+_META_PHASES = {
+    "counterfactual": "counterfactual_epochs",
+    "never_saw": "never_saw_epochs",
+    "local_unlearning": "unlearn_epochs",
 }
+"""Phases of clients that forget and stay, and the option without which each is left out."""
+_META_TOLERANCE, _CLIENT_TOLERANCE = 0.05, 0.15
+"""By which share validation loss may rise; without a whole client it rises for good reason."""
 
 
 class PAGE(UnlearningMethod):
@@ -108,13 +57,18 @@ class PAGE(UnlearningMethod):
     4. ``distillation``: influenced clients learn the unlearned model's answers there, and keep their own elsewhere;
        then the server averages.
 
-    A preset sets every option that is not given.
+    A preset sets every option that is not given. ``plus`` has phases of its own, before or in place of these:
+
+    - A meta request: ``counterfactual`` (train on with and without the data: the difference is what they still do) and
+      ``never_saw`` (distil the forgotten nodes towards models that never saw them).
+    - A client request: ``counterfactual_rounds`` (the same for all clients, with and without the leavers; every model
+      then moves along the difference). Where the leavers' labels are memorised, ``rewind`` goes back to the retained
+      clients' mean of an early round, ``distillation`` teaches it the clients' own answers, and the result is the mean
+      of the two models.
 
     Args:
         preset: ``literal``: Eq. 9 and Algorithm 1 as printed; ``fixed``: the settled readings, repaired; ``plus``: what
-            was measured to forget. It first rewinds to an early round, which fit keeps with ``history.first_n``; a meta
-            request then distils the forgotten nodes towards models that never saw them, and a client request takes the
-            rewound model as the unlearned one in phases 3 and 4.
+            was measured to forget.
         target: what forgotten prototypes move to: ``private`` (Eq. 9), ``common`` (the introduction), ``matched``
             (gradient matching), ``zero`` (ablation without a basis).
         retain: beside it: ``none`` (the paper), ``ce`` or ``kd`` on the retained training nodes.
@@ -143,10 +97,12 @@ class PAGE(UnlearningMethod):
         distill_epochs: steps of distillation in each of ``rounds`` rounds.
         distill_lr: their learning rate.
         rounds: rounds of phase 4.
-        rewind: of a client request: start from the retained clients' mean of an early round and train a few rounds on
-            what is left.
+        departure: of a client request: the rounds with and without the leavers; by default chosen by whether their
+            training loss is below half that of validation nodes.
+        rewind: of a client request whose leavers are memorised: blend in a model rewound to an early round, which fit
+            keeps with ``history.first_n 8``; without one it is left out. Given as true, always.
         rewind_to: that round.
-        rewind_rounds: rounds trained from there.
+        rewind_share: weight of the rewound model.
         counterfactual_epochs: of a meta request: epochs of training on from the server's model, once with and once
             without the data; their difference is what the data still do.
         never_saw_epochs: of a meta request: steps of distillation towards a teacher that never saw the data.
@@ -166,7 +122,7 @@ class PAGE(UnlearningMethod):
         max_rank: int | None = None,
         basis_source: Literal["all_others", "influenced"] = "all_others",
         influence: InfluenceRule | None = None,
-        graph: Literal["adversarial", "random", "none"] = "adversarial",
+        graph: Literal["adversarial", "random", "none"] | None = None,
         graph_nodes: int = 100,
         graph_steps: int = 200,
         graph_lr: float = 0.01,
@@ -181,11 +137,12 @@ class PAGE(UnlearningMethod):
         positive: Positive | None = None,
         negative: Negative = "logits",
         distill_epochs: int | None = None,
-        distill_lr: float = 1e-3,
-        rounds: int = 1,
+        distill_lr: float | None = None,
+        rounds: int | None = None,
+        departure: Departure | None = None,
         rewind: bool | None = None,
         rewind_to: int = 5,
-        rewind_rounds: int = 3,
+        rewind_share: float = 0.5,
         counterfactual_epochs: int | None = None,
         never_saw_epochs: int | None = None,
         never_saw_lr: float = 3e-3,
@@ -201,7 +158,7 @@ class PAGE(UnlearningMethod):
         self.penalty, self.flips, self.divergence, self.literal_graph = penalty, flips, divergence, literal_graph
         self.alpha, self.positive, self.negative = alpha, positive, negative
         self.distill_epochs, self.distill_lr, self.rounds, self.seed = distill_epochs, distill_lr, rounds, seed
-        self.rewind, self.rewind_to, self.rewind_rounds = rewind, rewind_to, rewind_rounds
+        self.departure, self.rewind, self.rewind_to, self.rewind_share = departure, rewind, rewind_to, rewind_share
         self.counterfactual_epochs = counterfactual_epochs
         self.never_saw_epochs, self.never_saw_lr = never_saw_epochs, never_saw_lr
 
@@ -235,14 +192,29 @@ class PAGE(UnlearningMethod):
     ) -> None:
         self.follows = False
         self._take_over(federation, clients, retained, request)
-        if self._rewinds and not request.is_empty and not self._kept_rounds():
+        if not request.clients or not self.option("rewind") or self._kept_rounds():
+            return
+        if self.rewind:
             message = "PAGE rewinds to an early round, but fit kept none: train again with --history.first_n 8"
             raise ConfigurationError(message)
+        if self._memorised:
+            warnings.warn(
+                "PAGE leaves out the rewound model, for fit kept no early rounds; forgetting is better with those that "
+                "--history.first_n 8 keeps",
+                stacklevel=2,
+            )
 
     def prepare_to_follow(
         self, federation: Federation, clients: ClientGraphs, retained: ClientGraphs, request: UnlearningRequest
     ) -> None:
-        """Prepare for :meth:`last_phases` alone, after another method has changed :attr:`federation`."""
+        """Prepare for :meth:`last_phases` alone, after another method has changed :attr:`federation`.
+
+        Raises:
+            ConfigurationError: there are to be no probes.
+        """
+        if self.option("graph") == "none":
+            message = "method.page.graph is none: influenced clients then learn nothing"
+            raise ConfigurationError(message)
         self.follows = True
         self._take_over(federation, clients, retained, request)
 
@@ -255,35 +227,35 @@ class PAGE(UnlearningMethod):
         self._selection: tuple[Prototypes, Tensor, Tensor] | None = None
         self._probes: tuple[Tensor, Tensor, Tensor] | None = None
         self._difference: Tensors | None = None
-        self._rounds: FederatedRounds | None = None
-        self._resumed_optimizers: OptimizerState | None = None
+        self._twins: CounterfactualRounds | None = None
+        self._resumed_twins: list[dict[str, Any]] | None = None
+        self._moved: dict[str, Tensors] | None = None
+        self._memorised = self._is_memorised()
 
     @override
     def phases(self, request: UnlearningRequest) -> list[Phase]:
         if request.is_empty:
             return []
         phases = [Phase("prototypes", 1)]
+        if self._departs:
+            phases.append(Phase("counterfactual_rounds", self._schedule.rounds))
         if self._rewinds:
-            phases += [Phase("rewind", 1), Phase("retained_rounds", self.rewind_rounds)]
-        if self._is_meta and self.option("counterfactual_epochs"):
-            phases.append(Phase("counterfactual", 1))
-        if self._is_meta and self.option("never_saw_epochs"):
-            phases.append(Phase("never_saw", 1))
-        if self._is_meta and self.option("unlearn_epochs"):
-            phases.append(Phase("local_unlearning", 1))
-        if self._is_meta and self.option("never_saw_epochs"):
-            return phases  # stages 2 and 3 are optional there, and were measured to add nothing
-        if self.graph != "none":
-            phases += self.last_phases(request)[1:]
-        elif not self._is_meta:
-            phases.append(Phase("distillation", 1))
-        return phases
+            phases += [Phase("rewind", 1), *self._influenced_phases]
+        if self._is_meta:
+            phases += [Phase(name, 1) for name, epochs in _META_PHASES.items() if self.option(epochs)]
+        complete = self._departs or self._rewinds  # phases 3 and 4 were measured to add nothing there
+        if self._is_meta:
+            complete = complete or bool(self.option("never_saw_epochs")) or self.option("graph") == "none"
+        return phases if complete else phases + self._influenced_phases
 
     def last_phases(self, request: UnlearningRequest) -> list[Phase]:
         """The phases on influenced clients, which may follow any method."""
-        if request.is_empty:
-            return []
-        return [Phase("prototypes", 1), Phase("adversarial_graphs", 1), Phase("distillation", self.rounds)]
+        return [] if request.is_empty else [Phase("prototypes", 1), *self._influenced_phases]
+
+    @property
+    def _influenced_phases(self) -> list[Phase]:
+        probes = [] if self.option("graph") == "none" else [Phase("adversarial_graphs", 1)]
+        return [*probes, Phase("distillation", self.option("rounds"))]
 
     @property
     def _is_meta(self) -> bool:
@@ -291,26 +263,31 @@ class PAGE(UnlearningMethod):
         return set(self.request.touched) != set(self.request.clients)
 
     @property
+    def _departs(self) -> bool:
+        """Whether all models move along what leavers did."""
+        return bool(self.departing) and bool(self.option("counterfactual_epochs")) and not self.follows
+
+    @property
     def _rewinds(self) -> bool:
-        return bool(self.option("rewind")) and bool(self.request.clients) and not self.follows
+        if not self.departing or self.follows or not self.option("rewind") or not self._kept_rounds():
+            return False
+        return self._memorised or bool(self.rewind)
 
     @override
     def run_round(self, phase: Phase, step: int) -> dict[str, Tensor]:
-        if phase.name == "prototypes":
-            return self._exchange_prototypes()
-        if phase.name == "rewind":
-            return self._go_back()
-        if phase.name == "retained_rounds":
-            return self._train_on(step)
-        if phase.name == "counterfactual":
-            return self._train_both_ways()
-        if phase.name == "never_saw":
-            return self._learn_from_never_saw()
-        if phase.name == "local_unlearning":
-            return self._unlearn_locally()
-        if phase.name == "adversarial_graphs":
-            return self._make_probes()
-        return self._distil(step)
+        if phase.name == "distillation":
+            return self._distil(step)
+        if phase.name == "counterfactual_rounds":
+            return self._train_with_and_without_leavers(step)
+        runs = {
+            "prototypes": self._exchange_prototypes,
+            "rewind": self._go_back,
+            "counterfactual": self._train_both_ways,
+            "never_saw": self._learn_from_never_saw,
+            "local_unlearning": self._unlearn_locally,
+            "adversarial_graphs": self._make_probes,
+        }
+        return runs[phase.name]()
 
     # -- 1: prototypes -------------------------------------------------------------------------------------------------
 
@@ -366,7 +343,7 @@ class PAGE(UnlearningMethod):
 
     def _exchange_prototypes(self) -> dict[str, Tensor]:
         others, similarity, chosen = self.selection()
-        staying = [slot for slot, size in enumerate(self.retained.sizes) if size]
+        staying = self._retained_slots
         one = {"mean": others.mean[0], "count": others.count[0]}
         self.channel.send(Message.of("prototypes", "up", staying, one, lambda: vars(others)), 0)
         self.channel.send(Message.of("request_prototypes", "up", self.forgetting, one, lambda: vars(self._asking)), 0)
@@ -391,29 +368,84 @@ class PAGE(UnlearningMethod):
 
     @override
     def needs_for(self, request: UnlearningRequest) -> frozenset[Need]:
-        needs = {Need.LEAVER_ONLINE} if request.clients else set()  # a leaver makes its own probe
-        if self.option("rewind") and request.clients:
+        needs = {Need.LEAVER_ONLINE} if request.clients else set()  # a leaver makes its own probe, or trains once more
+        if self.rewind and request.clients:
             needs.add(Need.HISTORY)
         if self.option("never_saw_epochs") and set(request.touched) != set(request.clients):
             needs.add(Need.VALIDATION_NODES)
         return frozenset(needs)
 
+    @torch.no_grad()
+    def _is_memorised(self) -> bool:
+        """Whether the server's model fits the leavers' training nodes far better than validation nodes."""
+        if not self.departing:
+            return False
+        graphs = self.clients
+        leaver = torch.zeros(graphs.num_clients, dtype=torch.bool, device=graphs.device)
+        leaver[self.departing] = True
+        seen, unseen = graphs.masks["train"] & leaver[graphs.client], graphs.masks["val"]
+        flow = graphs.flow_at(seen | unseen, self.original.server.num_hops, self.original.dtype)
+        rows = flow.target_index
+        loss = F.cross_entropy(self.original.run_server(flow)[1], graphs.y[rows], reduction="none")
+        return bool(loss[seen[rows]].mean() < loss[unseen[rows]].mean() / 2)
+
+    @property
+    def _schedule(self) -> Departure:
+        return self.departure or (MEMORISED if self._memorised else LEARNED)
+
+    def _train_with_and_without_leavers(self, step: int) -> dict[str, Tensor]:
+        """A round of all clients and one of those that stay; after the last one all models move."""
+        schedule, stay = self._schedule, [slot for slot, size in enumerate(self.clients.sizes) if size]
+        if self._twins is None:
+            staying = self.retained
+            if self._is_meta:  # what others forget, they forget afterwards
+                leave = replace(self.request, nodes={}, edges={}, features={})
+                staying = apply_request(self.clients, leave).to(self.clients.device)
+            self._twins = CounterfactualRounds(self.original, staying, self.clients, schedule.epochs, self.channel)
+            if self._resumed_twins is not None:
+                self._twins.load(self._resumed_twins)
+                self._resumed_twins = None
+        loss = self._twins.run(self.original.trained_rounds + step)
+        self.local_epochs += schedule.epochs * (2 * len(stay) - len(self.departing))
+        if step + 1 == schedule.rounds:
+            server, clients = self._twins.difference()
+            self._twins = None
+            held, local = (self.original.server_state(), self.original.client_state()), self._retained_slots
+            move = _expand({name: schedule.scale * change for name, change in server.items()}, len(local))
+            bearable = self._bearable(local, _expand(held[0], len(local)), move, _CLIENT_TOLERANCE, schedule.rounds)
+            scale = schedule.scale * bearable
+            self.federation.set_server({n: held[0][n] + scale * change for n, change in server.items()})
+            moved = {n: held[1][n] + scale * change for n, change in clients.items()}
+            self.federation.put(range(self.federation.num_clients), moved)
+            if self._rewinds:
+                self._moved = {"server": _copy(self.federation.server_state()), "clients": moved}
+        return {"loss": loss}
+
     def _kept_rounds(self) -> list[int]:
         history = self.original.history
         return [] if history is None else history.rounds()
 
-    def _rewind_round(self) -> int:
-        """The kept round to go back to."""
-        history = self.original.history
-        start = None if history is None else history.nearest(self.rewind_to)
-        assert start is not None  # noqa: S101 - prepare() looked
-        return start
+    @torch.no_grad()
+    def _bearable(self, local: list[int], start: Tensors, step: Tensors, tolerance: float, number: int) -> float:
+        """How much of a step of some clients' models, ``[U, ...]``, their own validation nodes can bear."""
+        graphs = self.retained.select(local)
+        flow = graphs.flow(self.federation.server.num_hops, self.federation.dtype, "val")
+        y, client = graphs.y[flow.target_index], graphs.client[flow.target_index]
+        losses = []
+        for fraction in FRACTIONS:
+            logits = self._logits({name: start[name] + fraction * change for name, change in step.items()}, flow)
+            losses.append(torch.bincount(client, F.cross_entropy(logits, y, reduction="none"), len(local)))
+        sums = torch.stack(losses, 1)
+        self.channel.send(Message.of("validation_loss", "up", local, {"sums": sums[0]}, lambda: {"sums": sums}), number)
+        return harmless_fraction(sums.sum(0), tolerance)
 
     def _go_back(self) -> dict[str, Tensor]:
         """The server's model becomes the mean of the retained clients' models of an early round."""
         history = self.original.history
         assert history is not None  # noqa: S101 - prepare() looked
-        models = history.load(self._rewind_round(), self.retained.device)
+        start = history.nearest(self.rewind_to)
+        assert start is not None  # noqa: S101
+        models = history.load(start, self.retained.device)
         alive = torch.stack([tensor.flatten(1).abs().sum(1) for tensor in models.values()]).sum(0) > 0
         staying = [slot for slot, size in enumerate(self.retained.sizes) if size and alive[slot]]
         if not staying:
@@ -423,18 +455,21 @@ class PAGE(UnlearningMethod):
         self.federation.set_server(_weighted_mean(models, weights))
         return {}
 
-    def _train_on(self, step: int) -> dict[str, Tensor]:
-        """Ordinary rounds on the retained graphs, from the rewound model."""
-        if step == 0 or self._rounds is None:
-            self._rounds = FederatedRounds(self.federation, self.federation.recipe, self.channel)
-            self._server_optimizer = self.federation.recipe.server_optimizer.build(self.federation.server.parameters())
-            if self._resumed_optimizers is not None:
-                self._rounds.load_optimizer_state(self._resumed_optimizers)
-                self._resumed_optimizers = None
-        number = self._rewind_round() + step
-        loss = self._rounds.run(self.retained, number, self._server_optimizer)
-        self.local_epochs += self.federation.recipe.local_epochs * self.channel.ledger[-1].clients
-        return {"loss": loss}
+    def _blend_with_rewound(self) -> None:
+        """The mean of the rewound models and of those that moved along what leavers did."""
+        if self._moved is None:
+            return
+        share, moved = self.rewind_share, self._moved
+        server, clients = self.federation.server_state(), self.federation.client_state()
+        self.federation.set_server({n: share * server[n] + (1 - share) * t for n, t in moved["server"].items()})
+        blend = {n: share * clients[n] + (1 - share) * t for n, t in moved["clients"].items()}
+        self.federation.put(range(self.federation.num_clients), blend)
+        self._moved = None
+
+    @property
+    def _retained_slots(self) -> list[int]:
+        """Clients that still hold nodes."""
+        return [slot for slot, size in enumerate(self.retained.sizes) if size]
 
     @property
     def _staying(self) -> list[int]:
@@ -463,7 +498,7 @@ class PAGE(UnlearningMethod):
             ends.append(stage.stack.canonical())
         self.local_epochs += 2 * epochs * len(local)
         without, having = ends
-        self._difference = {n: without[n] - having[n] for n, t in without.items() if t.is_floating_point()}
+        self._difference = {n: without[n] - having[n] for n in self.federation.server_state()}
         if not self.option("never_saw_epochs"):
             self._shift(local, 1.0)
             self._average(1)
@@ -526,7 +561,10 @@ class PAGE(UnlearningMethod):
         epochs = self.option("never_saw_epochs")
         run_stage(stage, epochs)
         self.local_epochs += epochs * len(local)
-        self.federation.put(local, stage.stack.canonical())
+        start, end = self.original.client_state(local), stage.stack.canonical()
+        step = {name: end[name] - start[name] for name in self.federation.server_state()}
+        share = self._bearable(local, start, step, _META_TOLERANCE, 2)
+        self.federation.put(local, {name: start[name] + share * change for name, change in step.items()})
         self._average(2)
         return dict(stage.reported)
 
@@ -575,7 +613,7 @@ class PAGE(UnlearningMethod):
         before, after = self._pairs()
         x, adjacency, deviation = self._initial_graphs()
         shown = torch.zeros((), dtype=x.dtype, device=x.device)
-        if self.graph == "adversarial":
+        if self.option("graph") == "adversarial":
             epsilon = self.epsilon * deviation.unsqueeze(1) if self.option("relative_epsilon") else self.epsilon
             generator = AdversarialGraphGenerator(
                 self.federation.server,
@@ -632,8 +670,8 @@ class PAGE(UnlearningMethod):
         chosen = self.selection()[2]
         students = [int(slot) for slot in chosen.any(0).nonzero().squeeze(1)]
         figures: dict[str, Tensor] = {}
-        if students and self._probes is not None:
-            x, adjacency, answers = self._probes
+        if students and (self._probes is not None or self._rewinds):
+            x, adjacency, answers = self._no_probes if self._probes is None else self._probes
             own = self.original if self._rewinds else self.federation
             stage = NegativeDistillation(
                 self.federation.server,
@@ -642,11 +680,11 @@ class PAGE(UnlearningMethod):
                 x,
                 adjacency,
                 answers,
-                chosen[:, students].T,
+                chosen[: len(x), students].T,
                 self.option("alpha"),
                 self.option("positive"),
                 self.negative,
-                self.distill_lr,
+                self.option("distill_lr"),
             )
             if self._rewinds:  # teachers of what to keep are the original models, students start rewound
                 stage.stack.broadcast(self.federation.server_state())
@@ -656,11 +694,18 @@ class PAGE(UnlearningMethod):
             self.federation.put(students, stage.stack.canonical())
             figures = {name: value for name, value in stage.reported.items() if name.startswith("loss")}
         self._average(2 + step)
+        if self._rewinds and step + 1 == self.option("rounds"):
+            self._blend_with_rewound()
         return figures
+
+    @property
+    def _no_probes(self) -> tuple[Tensor, Tensor, Tensor]:
+        empty = torch.zeros(0, 1, 1, dtype=self.federation.dtype, device=self.retained.device)
+        return empty, empty, empty
 
     def _average(self, number: int) -> None:
         """The server averages the clients that stay (weights of the retained graphs)."""
-        staying = [slot for slot, size in enumerate(self.retained.sizes) if size]
+        staying = self._retained_slots
         server = self.federation.server_state()
         models = self.federation.client_state()
         self.channel.send(
@@ -674,8 +719,10 @@ class PAGE(UnlearningMethod):
         state: dict[str, Any] = {} if self._probes is None else {"probes": list(self._probes)}
         if self._difference is not None:
             state["difference"] = self._difference
-        if self._rounds is not None:
-            state["clients"] = self._rounds.optimizer_state()
+        if self._twins is not None:
+            state["twins"] = self._twins.state()
+        if self._moved is not None:
+            state["moved"] = self._moved
         return state
 
     @override
@@ -684,7 +731,16 @@ class PAGE(UnlearningMethod):
             x, adjacency, answers = state["probes"]
             self._probes = x, adjacency, answers
         self._difference = state.get("difference")
-        self._resumed_optimizers = state.get("clients")
+        self._resumed_twins = state.get("twins")
+        self._moved = state.get("moved")
+
+
+def _expand(tensors: Tensors, count: int) -> Tensors:
+    return {name: tensor.expand(count, *tensor.shape) for name, tensor in tensors.items()}
+
+
+def _copy(tensors: Tensors) -> Tensors:
+    return {name: tensor.clone() for name, tensor in tensors.items()}
 
 
 def _weighted_mean(models: Tensors, weights: Tensor) -> Tensors:

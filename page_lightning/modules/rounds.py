@@ -27,10 +27,11 @@ class FederatedRounds:
         federation: whose models are trained, in place.
         recipe: how.
         channel: what passes between server and clients.
+        dropout: whether units are dropped.
     """
 
-    def __init__(self, federation: Federation, recipe: Recipe, channel: Channel) -> None:
-        self.federation, self.recipe, self.channel = federation, recipe, channel
+    def __init__(self, federation: Federation, recipe: Recipe, channel: Channel, *, dropout: bool = True) -> None:
+        self.federation, self.recipe, self.channel, self.dropout = federation, recipe, channel, dropout
         self._sampler: ClientSampler | None = None
         self._stage: tuple[ClientGraphs, tuple[int, ...], LocalTraining] | None = None
         self._optimizer_store: OptimizerState = {}
@@ -100,8 +101,9 @@ class FederatedRounds:
         separate = recipe.participation < 1 and recipe.keeps_optimizer_state  # step counts differ between clients
         part, index = graphs.select(own), list(own)
         stage = LocalTraining(
-            self.federation.server, part, recipe.optimizer, recipe.ridge, recipe.seed, number, separate=separate
-        )
+            self.federation.server, part, recipe.optimizer, recipe.ridge, recipe.seed, number,
+            dropout=self.dropout, separate=separate,
+        )  # fmt: skip
         stage.stack.load({name: tensor[index] for name, tensor in self.federation.client_buffers().items()})
         if recipe.keeps_optimizer_state and self._optimizer_store:
             state = {name: {k: v[index] for k, v in s.items()} for name, s in self._optimizer_store.items()}

@@ -1,5 +1,7 @@
 """Client models of early rounds: kept, read, resumed, erased."""
 
+import warnings
+
 import pytest
 import torch
 
@@ -71,9 +73,20 @@ def test_leavers_are_erased_for_good(tmp_path):
 def test_without_history_one_line_says_what_to_switch_on(tmp_path):
     with pytest.raises(ConfigurationError, match=r"--history\.first_n"):
         trainer(tmp_path, 3, None).unlearn(
-            FederatedTraining(GCN(6)), data(), PAGE("plus"), RequestOptions("client"), output_dir=str(tmp_path / "out")
-        )
+            FederatedTraining(GCN(6)), data(), PAGE("plus", rewind=True), RequestOptions("client"),
+            output_dir=str(tmp_path / "out"),
+        )  # fmt: skip
     assert not (tmp_path / "out").exists()
+
+
+def test_by_default_the_rewound_model_is_left_out_with_a_warning_only_where_leavers_are_memorised(tmp_path):
+    for rounds, warned in ((1, False), (60, True)):
+        model, module, folder = FederatedTraining(), data(), tmp_path / str(rounds)
+        job = model, module, PAGE("plus"), RequestOptions("client", clients=[1])
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            trainer(folder, rounds, None).unlearn(*job, output_dir=str(folder / "out"), audit=AuditOptions(0))
+        assert any("--history.first_n 8" in str(each.message) for each in said) == warned
 
 
 def test_page_plus_forgets_more_than_fixed_and_costs_a_tenth(tmp_path):

@@ -73,7 +73,9 @@ def test_the_schema(made):
         assert row.keys() == ROW
         assert row["metrics"].keys() >= CORE
         assert all(m.keys() == {"value", "low", "high", "floor"} for m in row["metrics"].values())
-        assert row["cost"].keys() == {"seconds", "cpu_seconds", "rounds", "local_epochs", "bytes_up", "bytes_down"}
+        assert row["cost"].keys() == {
+            "seconds", "cpu_seconds", "rounds", "local_epochs", "bytes_up", "bytes_down", "phase_cpu_seconds"
+        }  # fmt: skip
         assert re.fullmatch("[0-9a-f]{64}", row["sha256"])
         assert row["parent"] == (None if row["name"] == "original" else found["rows"][0]["sha256"])
     for entry in found["audit"]:
