@@ -106,6 +106,12 @@ def test_a_second_run_gives_the_same_report(page_lightning, trained):
     assert report("unlearned")["report_id"] != report("first")["report_id"]
 
 
+def test_a_method_takes_no_options_over_from_the_default(page_lightning):
+    for name, options in (("Retrain", "rounds: null"), ("FineTune", "rounds: 5")):
+        said = page_lightning("unlearn", "--method", name, "--print_config")
+        assert f"{name}\n  init_args:\n    {options}\n" in said.out
+
+
 def test_requests_in_sequence(page_lightning, trained, tmp_path):
     page_lightning("unlearn", *UNLEARN, *trained, "--request.kind", "client", "--request.clients", "[1]",
                    "--output_dir", "one")  # fmt: skip
@@ -117,7 +123,7 @@ def test_requests_in_sequence(page_lightning, trained, tmp_path):
     assert {path.name for path in Path("two").glob("*.json")} == {"report.json", "request.json", "request-1.json"}
     found = report("two")
     assert found["data"]["client_sizes"][1] == 0
-    assert found["rows"][0]["sha256"] == next(r for r in report("one")["rows"] if r["name"] == "retrain")["sha256"]
+    assert found["rows"][0]["sha256"] == next(r for r in report("one")["rows"] if r["name"] == "page_plus")["sha256"]
     tested = page_lightning("test", *TINY_JOB, "--ckpt_path", "two/unlearned.ckpt")
     assert "test: local on local" in tested.out
     for name, tensor in models("two/unlearned.ckpt").items():

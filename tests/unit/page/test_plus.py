@@ -1,5 +1,7 @@
 """The preset plus: equal with and without a Trainer, resumed anywhere, and nobody reads what is not theirs."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -13,6 +15,7 @@ from page_lightning.federation.graphs import ClientGraphs
 from page_lightning.federation.history import History
 from page_lightning.federation.recipe import Recipe
 from page_lightning.methods import PAGE, unlearn
+from page_lightning.methods.page_presets import Departure
 from page_lightning.modules.ensemble import train_ensemble
 from page_lightning.modules.local_training import LocalTraining
 from page_lightning.modules.negative_distillation import NegativeDistillation
@@ -37,14 +40,30 @@ def trained(tmp_path_factory):
     return federation, data.graphs
 
 
-def short():
+VARIANTS = {
+    "node": {},
+    "edge": {},
+    "feature": {},
+    "client": {"departure": Departure(3, 2, 2.0)},
+    "client rewound": {"rewind": True, "departure": Departure(2, 1, 2.0), "rounds": 2},
+    "client rewound, probes": {"rewind": True, "departure": Departure(1, 1, 2.0), "graph": "adversarial"},
+    "mixed": {"rewind": True, "departure": Departure(1, 1, 2.0)},
+}
+
+
+def short(kind):
     return PAGE("plus", rewind_to=3, counterfactual_epochs=2, never_saw_epochs=2, distill_epochs=2, graph_steps=3,
-                graph_nodes=12)  # fmt: skip
+                graph_nodes=12, **VARIANTS[kind])  # fmt: skip
 
 
 def job(graphs, kind):
-    options = {"clients": [1]} if kind == "client" else {"ratio": 0.2}
-    request = RequestOptions(kind, **options).build(graphs, "csbm")
+    kind = kind.partition(" ")[0]
+    if kind == "mixed":
+        node = RequestOptions("node", ratio=0.2).build(graphs, "csbm")
+        request = replace(node, clients=(1,), nodes={0: node.nodes[0]}, selection=None)
+    else:
+        options = {"clients": [1]} if kind == "client" else {"ratio": 0.2}
+        request = RequestOptions(kind, **options).build(graphs, "csbm")
     return apply_request(graphs, request), request
 
 
@@ -63,22 +82,22 @@ def assert_same(ours, theirs):
         assert torch.equal(tensor, theirs.state_dict()[name]), name
 
 
-@pytest.mark.parametrize("kind", ["node", "edge", "feature", "client"])
+@pytest.mark.parametrize("kind", VARIANTS)
 def test_a_trainer_and_any_resumption_give_the_same_models(tmp_path, trained, kind):
     federation, graphs = trained
     retained, request = job(graphs, kind)
-    method = short()
+    method = short(kind)
     plain = unlearn(method, federation, graphs, retained, request)
     assert any(not t.equal(federation.state_dict()[n]) for n, t in plain.state_dict().items())
-    assert_same(with_trainer(short(), federation, graphs, retained, request, tmp_path / "whole"), plain)
+    assert_same(with_trainer(short(kind), federation, graphs, retained, request, tmp_path / "whole"), plain)
     rounds = sum(phase.rounds for phase in method.phases(request))
     for finished in range(1, rounds):
         path = tmp_path / "whole" / f"unlearning-round={finished}.ckpt"
-        resumed = with_trainer(short(), federation, graphs, retained, request, tmp_path / "resumed", path)
+        resumed = with_trainer(short(kind), federation, graphs, retained, request, tmp_path / "resumed", path)
         assert_same(resumed, plain)
 
 
-@pytest.mark.parametrize("kind", ["node", "edge", "feature", "client"])
+@pytest.mark.parametrize("kind", [kind for kind in VARIANTS if kind != "mixed"])
 def test_labels_of_test_nodes_are_never_read(trained, kind):
     federation, graphs = trained
     retained, request = job(graphs, kind)
@@ -87,8 +106,8 @@ def test_labels_of_test_nodes_are_never_read(trained, kind):
         y = torch.where(part.masks["test"], (part.y + 1) % 3, part.y)
         return ClientGraphs(part.x, part.edge_index, y, part.sizes, part.node_id, part.masks, 3)
 
-    found = unlearn(short(), federation, spoilt(graphs), spoilt(retained), request)
-    assert_same(found, unlearn(short(), federation, graphs, retained, request))
+    found = unlearn(short(kind), federation, spoilt(graphs), spoilt(retained), request)
+    assert_same(found, unlearn(short(kind), federation, graphs, retained, request))
 
 
 def stages(federation, graphs, probe):
