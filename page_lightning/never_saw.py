@@ -40,9 +40,11 @@ def propagated_features(
     flow = graphs.flow(num_hops, dtype) if nodes is None else graphs.flow_at(nodes, num_hops, dtype)
     if graphs.num_features > width:
         draws = torch.Generator(graphs.device).manual_seed(stream_key(seed, 11) >> 1)
-        mixing = torch.randn(graphs.num_features, width, generator=draws, device=graphs.device) * width**-0.5
+        mixing = (
+            torch.randn(graphs.num_features, width, generator=draws, device=graphs.device, dtype=dtype) * width**-0.5
+        )
         return flow.smooth("symmetric", mixing).double()
-    return flow.smooth("symmetric", torch.eye(graphs.num_features, device=graphs.device)).double()
+    return flow.smooth("symmetric", torch.eye(graphs.num_features, device=graphs.device, dtype=dtype)).double()
 
 
 @dataclass(frozen=True, eq=False)

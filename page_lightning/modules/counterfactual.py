@@ -29,7 +29,7 @@ def harmless_fraction(losses: Tensor, tolerance: float) -> float:
         tolerance: by which share it may rise.
     """
     limit = losses[-1] * (1 + tolerance)
-    return next(fraction for fraction, loss in zip(FRACTIONS, losses, strict=True) if not bool(loss > limit))
+    return next((fraction for fraction, loss in zip(FRACTIONS, losses, strict=True) if loss <= limit), 0.0)
 
 
 class CounterfactualRounds:

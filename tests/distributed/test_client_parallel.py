@@ -97,3 +97,26 @@ def test_forgetting_on_two_processes_equals_one(tmp_path):
         for name, tensor in one[method]["state_dict"].items():
             torch.testing.assert_close(two[method]["state_dict"][name], tensor, rtol=0, atol=1e-10, msg=name)
     assert tables[0] == tables[1]
+
+
+@pytest.mark.parametrize(
+    "request_args", [["--request.clients", "[0, 2]"], ["--request.kind", "node", "--request.ratio", "0.2"]]
+)
+def test_page_on_two_processes_equals_one(tmp_path, request_args):
+    """Plus under the Trainer, fixed beside it; clients that leave, and clients that forget a part."""
+    found = []
+    for processes in (1, 2):
+        folder = tmp_path / str(processes)
+        folder.mkdir()
+        parallel = ["--trainer.strategy", "client_parallel"] if processes > 1 else []
+        page_lightning(
+            folder, "unlearn", *JOB, *parallel, "--trainer.devices", str(processes), "--trainer.max_epochs", "4",
+            "--history.first_n", "2", "--model.backbone", "GCN", "--method", "PAGE", "--method.rewind", "true",
+            "--compare", '[{"class_path": "PAGE", "init_args": {"preset": "fixed", "graph_nodes": 12}}, Retrain]',
+            *request_args, "--audit.retrains", "0", "--output_dir", "out",
+        )  # fmt: skip
+        found.append((torch.load(folder / "out" / "unlearned.ckpt", weights_only=True), (folder / "out" / "table.md")))
+    (one, table), (two, other) = found
+    for name, tensor in one["state_dict"].items():
+        torch.testing.assert_close(two["state_dict"][name], tensor, rtol=0, atol=1e-10, msg=name)
+    assert table.read_text() == other.read_text()
