@@ -15,7 +15,7 @@ from page_lightning.federation.graphs import ClientGraphs
 from page_lightning.influence import InfluenceRule
 from page_lightning.methods.base import Need, Phase
 from page_lightning.methods.page_plus import PlusPhases
-from page_lightning.methods.page_presets import PRESETS, Departure, Features, Preset
+from page_lightning.methods.page_presets import PRESETS, CounterfactualSchedule, Features, Preset
 from page_lightning.modules.adversarial_graphs import Divergence
 from page_lightning.modules.negative_distillation import Negative, Positive
 from page_lightning.modules.prototype_unlearning import Retain, Target
@@ -40,12 +40,14 @@ class PAGE(PlusPhases):
 
     A preset sets every option that is not given. ``plus`` has phases of its own, before or in place of these:
 
-    - A meta request: ``counterfactual`` (train on with and without the data: the difference is what they still do) and
+    - ``counterfactual_rounds``: all clients train on with and without the data: the difference is what the data still
+      do, and every model moves along it. A meta request whose labels are not memorised needs no more.
+    - Memorised labels of a meta request: in its place ``counterfactual`` (the same on each client that forgets) and
       ``never_saw`` (distil the forgotten nodes towards models that never saw them).
-    - A client request: ``counterfactual_rounds`` (the same for all clients, with and without the leavers; every model
-      then moves along the difference). Where the leavers' labels are memorised, ``rewind`` goes back to the retained
-      clients' mean of an early round, ``distillation`` teaches it the clients' own answers, and the result is the mean
-      of the two models.
+    - Memorised labels of clients that leave: also ``rewind`` (back to the retained clients' mean of an early round) and
+      ``distillation`` (that model learns the clients' own answers); the result is the mean of the two models.
+
+    Memorised means that the training loss of what is forgotten is below half that of validation nodes.
 
     Args:
         preset: ``literal``: Eq. 9 and Algorithm 1 as printed; ``fixed``: the settled readings, repaired; ``plus``: what
@@ -78,15 +80,14 @@ class PAGE(PlusPhases):
         distill_epochs: steps of distillation in each of ``rounds`` rounds.
         distill_lr: their learning rate.
         rounds: rounds of phase 4.
-        departure: of a client request: the rounds with and without the leavers; by default chosen by whether their
-            training loss is below half that of validation nodes.
+        schedule: of the rounds with and without the data; by default chosen by what is forgotten.
         rewind: of a client request whose leavers are memorised: blend in a model rewound to an early round, which fit
             keeps with ``history.first_n 8``; without one it is left out. Given as true, always.
         rewind_to: that round.
         rewind_share: weight of the rewound model.
-        counterfactual_epochs: of a meta request: epochs of training on from the server's model, once with and once
-            without the data; their difference is what the data still do.
-        never_saw_epochs: of a meta request: steps of distillation towards a teacher that never saw the data.
+        counterfactual_epochs: of a memorised meta request: epochs of training on from the server's model, once with and
+            once without the data; 0 leaves out the rounds with and without them, too.
+        never_saw_epochs: of a memorised meta request: steps of distillation towards a teacher that never saw the data.
         never_saw_lr: their learning rate.
         seed: of probes and random models.
     """
@@ -120,7 +121,7 @@ class PAGE(PlusPhases):
         distill_epochs: int | None = None,
         distill_lr: float | None = None,
         rounds: int | None = None,
-        departure: Departure | None = None,
+        schedule: CounterfactualSchedule | None = None,
         rewind: bool | None = None,
         rewind_to: int = 5,
         rewind_share: float = 0.5,
@@ -139,7 +140,7 @@ class PAGE(PlusPhases):
         self.penalty, self.flips, self.divergence, self.literal_graph = penalty, flips, divergence, literal_graph
         self.alpha, self.positive, self.negative = alpha, positive, negative
         self.distill_epochs, self.distill_lr, self.rounds, self.seed = distill_epochs, distill_lr, rounds, seed
-        self.departure, self.rewind, self.rewind_to, self.rewind_share = departure, rewind, rewind_to, rewind_share
+        self.schedule, self.rewind, self.rewind_to, self.rewind_share = schedule, rewind, rewind_to, rewind_share
         self.counterfactual_epochs = counterfactual_epochs
         self.never_saw_epochs, self.never_saw_lr = never_saw_epochs, never_saw_lr
 
@@ -204,14 +205,14 @@ class PAGE(PlusPhases):
         if request.is_empty:
             return []
         phases = [Phase("prototypes", 1)]
-        if self.departs:
+        if self.trains_apart:
             phases.append(Phase("counterfactual_rounds", self._schedule.rounds))
         if self.rewinds:
             phases += [Phase("rewind", 1), *self._influenced_phases]
-        if self.is_meta:
+        if self.forgets_on:
             phases += [Phase(name, 1) for name, epochs in _META_PHASES.items() if self.option(epochs)]
-        complete = self.departs or self.rewinds  # phases 3 and 4 were measured to add nothing there
-        if self.is_meta:
+        complete = self.trains_apart or self.rewinds  # phases 3 and 4 were measured to add nothing there
+        if self.forgets_on:
             complete = complete or bool(self.option("never_saw_epochs")) or self.option("graph") == "none"
         return phases if complete else phases + self._influenced_phases
 
@@ -229,7 +230,7 @@ class PAGE(PlusPhases):
         if phase.name == "distillation":
             return self._distil(step)
         if phase.name == "counterfactual_rounds":
-            return self._train_with_and_without_leavers(step)
+            return self._train_with_and_without(step)
         runs = {
             "prototypes": self._exchange_prototypes,
             "rewind": self._go_back,
@@ -245,6 +246,6 @@ class PAGE(PlusPhases):
         needs = {Need.LEAVER_ONLINE} if request.clients else set()  # a leaver makes its own probe, or trains once more
         if self.rewind and request.clients:
             needs.add(Need.HISTORY)
-        if self.option("never_saw_epochs") and set(request.touched) != set(request.clients):
+        if self.option("counterfactual_epochs") or self.option("never_saw_epochs"):  # they bound every step
             needs.add(Need.VALIDATION_NODES)
         return frozenset(needs)

@@ -22,21 +22,21 @@ from page_lightning.federation.graphs import ClientGraphs
 from page_lightning.federation.messages import Message
 from page_lightning.federation.stack import Tensors
 from page_lightning.methods.page_phases import PagePhases, weighted_mean
-from page_lightning.methods.page_presets import LEARNED, MEMORISED, Departure
+from page_lightning.methods.page_presets import LEARNED, LEARNED_IN_PART, MEMORISED, CounterfactualSchedule
 from page_lightning.modules.counterfactual import FRACTIONS, CounterfactualRounds, harmless_fraction
 from page_lightning.modules.local_training import LocalTraining
 from page_lightning.modules.stage import run_stage
 from page_lightning.modules.teacher_distillation import TeacherDistillation
 from page_lightning.never_saw import blend_statistics, choose_blend, never_saw, teacher_answers
 
-_META_TOLERANCE, _CLIENT_TOLERANCE = 0.05, 0.15
-"""By which share validation loss may rise; without a whole client it rises for good reason."""
+_TOLERANCE, _META_TOLERANCE, _CLIENT_TOLERANCE = 0.02, 0.05, 0.15
+"""By which share validation loss may rise: of what is not memorised, of what is, and where a whole client was."""
 
 
 class PlusPhases(PagePhases, ABC):
     """What the phases of the preset plus do in a round; :class:`~page_lightning.methods.PAGE` documents the options."""
 
-    departure: Departure | None
+    schedule: CounterfactualSchedule | None
     rewind: bool | None
     rewind_to: int
     rewind_share: float
@@ -59,9 +59,16 @@ class PlusPhases(PagePhases, ABC):
         return set(self.request.touched) != set(self.request.clients)
 
     @property
-    def departs(self) -> bool:
-        """Whether all models move along what leavers did."""
-        return bool(self.departing) and bool(self.option("counterfactual_epochs")) and not self.follows
+    def trains_apart(self) -> bool:
+        """Whether all models move along what the data did, found in rounds with and without them."""
+        if self.follows or not self.option("counterfactual_epochs"):
+            return False
+        return bool(self.departing) or not self.memorised
+
+    @property
+    def forgets_on(self) -> bool:
+        """Whether clients that stay forget in phases of their own."""
+        return self.is_meta and (self.memorised or not self.trains_apart)
 
     @property
     @override
@@ -70,47 +77,55 @@ class PlusPhases(PagePhases, ABC):
             return False
         return self.memorised or bool(self.rewind)
 
-    # -- client requests: with and without the leavers, and rewinding --------------------------------------------------
+    # -- rounds with and without the data, and rewinding ---------------------------------------------------------------
 
     @torch.no_grad()
     def _is_memorised(self) -> bool:
-        """Whether the server's model fits the leavers' training nodes far better than validation nodes."""
-        if not self.departing:
-            return False
+        """Whether the models fit the forgotten training nodes far better than validation nodes.
+
+        After a client request the model is the server's, else each client's own.
+        """
         graphs = self.clients
-        leaver = torch.zeros(graphs.num_clients, dtype=torch.bool, device=graphs.device)
-        leaver[self.departing] = True
-        seen, unseen = graphs.masks["train"] & leaver[graphs.client], graphs.masks["val"]
+        seen, unseen = graphs.masks["train"] & self._forgotten_mask(graphs), graphs.masks["val"]
         flow = graphs.flow_at(seen | unseen, self.original.server.num_hops, self.original.dtype)
         rows = flow.target_index
-        loss = F.cross_entropy(self.original.run_server(flow)[1], graphs.y[rows], reduction="none")
+        _, logits = self.original.run_clients(flow) if self.is_meta else self.original.run_server(flow)
+        loss = F.cross_entropy(logits, graphs.y[rows], reduction="none")
         return bool(loss[seen[rows]].mean() < loss[unseen[rows]].mean() / 2)
 
     @property
-    def _schedule(self) -> Departure:
-        return self.departure or (MEMORISED if self.memorised else LEARNED)
+    def _schedule(self) -> CounterfactualSchedule:
+        if self.schedule is not None:
+            return self.schedule
+        if not self.departing:
+            return LEARNED_IN_PART
+        return MEMORISED if self.memorised else LEARNED
 
-    def _train_with_and_without_leavers(self, step: int) -> dict[str, Tensor]:
-        """A round of all clients and one of those that stay; after the last one all models move."""
+    def _train_with_and_without(self, number: int) -> dict[str, Tensor]:
+        """A round of all clients with the data and one without them; after the last one all models move."""
         schedule, stay = self._schedule, [slot for slot, size in enumerate(self.clients.sizes) if size]
         if self._twins is None:
-            staying = self.retained
-            if self.is_meta:  # what others forget, they forget afterwards
+            rest = self.retained
+            if self.forgets_on:
                 leave = replace(self.request, nodes={}, edges={}, features={})
-                staying = apply_request(self.clients, leave).to(self.clients.device)
-            self._twins = CounterfactualRounds(self.original, staying, self.clients, schedule.epochs, self.channel)
+                rest = apply_request(self.clients, leave).to(self.clients.device)
+            self._twins = CounterfactualRounds(self.original, rest, self.clients, schedule.epochs, self.channel)
             if self._resumed_twins is not None:
                 self._twins.load(self._resumed_twins)
                 self._resumed_twins = None
-        loss = self._twins.run(self.original.trained_rounds + step)
+        loss = self._twins.run(self.original.trained_rounds + number)
         self.local_epochs += schedule.epochs * (2 * len(stay) - len(self.departing))
-        if step + 1 == schedule.rounds:
+        if number + 1 == schedule.rounds:
             server, clients = self._twins.difference()
             self._twins = None
             held, local = (self.original.server_state(), self.original.client_state()), self._retained_slots
-            move = _expand({name: schedule.scale * change for name, change in server.items()}, len(local))
-            bearable = self._bearable(local, _expand(held[0], len(local)), move, _CLIENT_TOLERANCE, schedule.rounds)
-            scale = schedule.scale * bearable
+            if self.departing:  # who stays is judged by the server's model
+                start, change = _expand(held[0], len(local)), _expand(server, len(local))
+            else:
+                start, change = self.original.client_state(local), {n: each[local] for n, each in clients.items()}
+            tolerance = _CLIENT_TOLERANCE if self.memorised else _TOLERANCE
+            step = {name: schedule.scale * each for name, each in change.items()}
+            scale = schedule.scale * self._bearable(local, start, step, tolerance, schedule.rounds)
             self.federation.set_server({n: held[0][n] + scale * change for n, change in server.items()})
             moved = {n: held[1][n] + scale * change for n, change in clients.items()}
             self.federation.put(range(self.federation.num_clients), moved)

@@ -9,8 +9,8 @@ from page_lightning.influence import InfluenceRule
 
 
 @dataclass(frozen=True)
-class Departure:
-    """Training with and without clients that leave, and how far to go along the difference.
+class CounterfactualSchedule:
+    """Training with and without the data, and how far to go along the difference.
 
     Args:
         rounds: federated rounds, each way.
@@ -23,10 +23,12 @@ class Departure:
     scale: float
 
 
-MEMORISED = Departure(4, 1, 6.0)
-"""Where the leavers' labels are memorised: gradients have all but vanished, and only first steps still show them."""
-LEARNED = Departure(3, 2, 5.0)
-"""Where they are not."""
+MEMORISED = CounterfactualSchedule(4, 1, 6.0)
+"""Leavers whose labels are memorised: gradients have all but vanished, and only first steps still show them."""
+LEARNED = CounterfactualSchedule(2, 3, 6.0)
+"""Leavers whose labels are not."""
+LEARNED_IN_PART = CounterfactualSchedule(2, 3, 2.0)
+"""A part of what clients hold, not memorised."""
 
 Preset = Literal["literal", "fixed", "plus"]
 Features = Literal["marginal", "normal", "uniform"]

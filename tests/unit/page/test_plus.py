@@ -15,7 +15,7 @@ from page_lightning.federation.graphs import ClientGraphs
 from page_lightning.federation.history import History
 from page_lightning.federation.recipe import Recipe
 from page_lightning.methods import PAGE, unlearn
-from page_lightning.methods.page_presets import Departure
+from page_lightning.methods.page_presets import CounterfactualSchedule
 from page_lightning.modules.ensemble import train_ensemble
 from page_lightning.modules.local_training import LocalTraining
 from page_lightning.modules.negative_distillation import NegativeDistillation
@@ -44,10 +44,10 @@ VARIANTS = {
     "node": {},
     "edge": {},
     "feature": {},
-    "client": {"departure": Departure(3, 2, 2.0)},
-    "client rewound": {"rewind": True, "departure": Departure(2, 1, 2.0), "rounds": 2},
-    "client rewound, probes": {"rewind": True, "departure": Departure(1, 1, 2.0), "graph": "adversarial"},
-    "mixed": {"rewind": True, "departure": Departure(1, 1, 2.0)},
+    "client": {"schedule": CounterfactualSchedule(3, 2, 2.0)},
+    "client rewound": {"rewind": True, "schedule": CounterfactualSchedule(2, 1, 2.0), "rounds": 2},
+    "client rewound, probes": {"rewind": True, "schedule": CounterfactualSchedule(1, 1, 2.0), "graph": "adversarial"},
+    "mixed": {"rewind": True, "schedule": CounterfactualSchedule(1, 1, 2.0)},
 }
 
 
