@@ -85,6 +85,13 @@ def forgotten_nodes(graphs: ClientGraphs, request: UnlearningRequest) -> Tensor:
     return torch.from_numpy(np.unique(rows[rows != ABSENT])).to(graphs.device)
 
 
+def forgotten_mask(graphs: ClientGraphs, request: UnlearningRequest) -> Tensor:
+    """:func:`forgotten_nodes` as a mask, bool ``[N]``."""
+    mask = torch.zeros(graphs.num_nodes, dtype=torch.bool, device=graphs.device)
+    mask[forgotten_nodes(graphs, request)] = True
+    return mask
+
+
 def affected_clients(graphs: ClientGraphs, request: UnlearningRequest) -> tuple[int, ...]:
     """Slots of `graphs`, all clients or a part of them, that hold something a request is about, ascending."""
     return tuple(slot for slot, client in enumerate(graphs.clients) if client in request.touched)

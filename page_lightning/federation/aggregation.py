@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import torch
@@ -31,3 +31,12 @@ def client_weights(graphs: ClientGraphs, weighting: Weighting, clients: Sequence
     index = torch.tensor(list(clients), dtype=torch.int64)
     weights[index] = size[index] / size[index].sum()
     return weights
+
+
+def weighted_mean(models: Mapping[str, Tensor], weights: Tensor) -> dict[str, Tensor]:
+    """Mean of clients' models ``[K, ...]`` with weights ``[K]``; tensors that are not floating-point are left out."""
+    return {
+        name: torch.tensordot(weights.to(tensor), tensor, 1)
+        for name, tensor in models.items()
+        if tensor.is_floating_point()
+    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -96,6 +97,10 @@ class Federation(nn.Module):
         )
         other.owned = self.owned
         return other.to(next(self.server.parameters()).device)
+
+    def random(self, seed: int) -> Federation:
+        """An untrained federation of the same kind from models that training never started from."""
+        return self.fresh(replace(self.recipe, seed=stream_key(self.recipe.seed, seed, 7) >> 1))
 
     def clone(self) -> Federation:
         """A copy that shares nothing with this one."""

@@ -1,6 +1,7 @@
 """Unlearning methods."""
 
 from page_lightning.methods.base import Need, Phase, UnlearningMethod, list_methods, unlearn
+from page_lightning.methods.d2dgn import D2DGN
 from page_lightning.methods.fine_tune import FineTune
 from page_lightning.methods.gradient_ascent import GradientAscent
 from page_lightning.methods.influenced import InfluencedUnlearning
@@ -9,6 +10,7 @@ from page_lightning.methods.page import PAGE
 from page_lightning.methods.retrain import Retrain
 
 __all__ = [
+    "D2DGN",
     "PAGE",
     "FineTune",
     "GradientAscent",

@@ -19,9 +19,10 @@ from typing_extensions import override
 from page_lightning.configuration import class_config
 from page_lightning.data.requests import RequestKind, UnlearningRequest
 from page_lightning.errors import CheckpointMismatchError, UnsupportedRequestError
+from page_lightning.federation.aggregation import client_weights, weighted_mean
 from page_lightning.federation.federation import Federation
 from page_lightning.federation.graphs import ClientGraphs
-from page_lightning.federation.messages import Channel
+from page_lightning.federation.messages import Channel, Message
 from page_lightning.federation.processes import owners
 
 ALL_KINDS: frozenset[RequestKind] = frozenset({"node", "edge", "feature", "client"})
@@ -87,7 +88,10 @@ class UnlearningMethod(LightningModule, ABC):
     @property
     def row_name(self) -> str:
         """The method's name in tables."""
-        return "".join("_" + c.lower() if c.isupper() else c for c in type(self).__name__).lstrip("_")
+        name = type(self).__name__
+        if name.isupper():
+            return name.lower()
+        return "".join("_" + c.lower() if c.isupper() else c for c in name).lstrip("_")
 
     @property
     def influenced(self) -> dict[str, Any] | None:
@@ -149,6 +153,25 @@ class UnlearningMethod(LightningModule, ABC):
         """The unlearned federation; departed clients' models are erased."""
         self.erase_departed()
         return self.federation
+
+    @property
+    def staying(self) -> list[int]:
+        """Clients that still hold nodes."""
+        return [slot for slot, size in enumerate(self.retained.sizes) if size]
+
+    def average(self, number: int) -> None:
+        """The server averages the clients that stay, by the weights of the retained graphs.
+
+        Args:
+            number: of the round, for the ledger.
+        """
+        staying, server = self.staying, self.federation.server_state()
+        models = self.federation.client_state()
+        self.channel.send(
+            Message.of_model("up", staying, server, lambda: self.federation.client_state(staying)), number
+        )
+        weights = client_weights(self.retained, self.federation.recipe.weighting, staying)
+        self.federation.set_server(weighted_mean(models, weights))
 
     def erase_departed(self) -> None:
         """Leave nothing in the slots of clients that left, by this request or an earlier one."""

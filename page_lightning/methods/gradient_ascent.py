@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 from torch.nn import functional as F
 from typing_extensions import override
@@ -13,9 +12,8 @@ from page_lightning.backbones.base import Backbone
 from page_lightning.data.apply_request import forgotten_nodes
 from page_lightning.data.requests import UnlearningRequest
 from page_lightning.errors import ConfigurationError
-from page_lightning.federation.aggregation import client_weights
+from page_lightning.federation.aggregation import client_weights, weighted_mean
 from page_lightning.federation.graphs import ClientGraphs
-from page_lightning.federation.messages import Message
 from page_lightning.methods.base import Need, Phase, UnlearningMethod
 from page_lightning.modules.stage import StackStage, mean_per_client, run_stage
 
@@ -46,22 +44,15 @@ class GradientAscent(UnlearningMethod):
     @override
     def run_round(self, phase: Phase, step: int) -> dict[str, Tensor]:
         federation, touched = self.federation, list(self.request.touched)
-        server = federation.server_state()
         stage = AscentStage(federation.server, federation.client_state(), self.clients, self.request, self.lr)
         run_stage(stage, self.epochs)
         self.local_epochs += self.epochs * len(touched)
         models = stage.stack.canonical()
         federation.put(touched, {name: tensor[touched] for name, tensor in models.items()})
-        staying = [k for k in range(federation.num_clients) if self.retained.sizes[k]]
-        self.channel.send(Message.of_model("up", staying, server, lambda: federation.client_state(staying)), step)
-        weights = client_weights(self.retained, federation.recipe.weighting, staying).to(federation.dtype)
+        self.average(step)
         if self.request.clients:  # the leaver ascends from the server's model, which then becomes everyone's
             chosen = client_weights(self.clients, federation.recipe.weighting, list(self.request.clients))
-            federation.set_server({n: torch.tensordot(chosen.to(t), t, 1) for n, t in models.items() if n in server})
-        else:
-            federation.set_server(
-                {n: torch.tensordot(weights, t, 1) for n, t in federation.client_state().items() if n in server}
-            )
+            federation.set_server(weighted_mean(models, chosen))
         return {"loss": stage.reported["loss"]}
 
 

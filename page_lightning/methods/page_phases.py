@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -11,16 +10,14 @@ from torch import Tensor
 from torch.func import functional_call
 from typing_extensions import override
 
-from page_lightning.data.apply_request import forgotten_nodes
+from page_lightning.data.apply_request import forgotten_mask
 from page_lightning.data.requests import UnlearningRequest
-from page_lightning.federation.aggregation import client_weights
 from page_lightning.federation.dense import DenseFlow
 from page_lightning.federation.federation import Federation
 from page_lightning.federation.flow import SparseFlow
 from page_lightning.federation.graphs import ClientGraphs
 from page_lightning.federation.messages import Message
 from page_lightning.federation.randomness import stream_key
-from page_lightning.federation.recipe import Recipe
 from page_lightning.federation.stack import Tensors
 from page_lightning.influence import InfluenceRule, prototype_similarity
 from page_lightning.methods.base import UnlearningMethod
@@ -66,11 +63,6 @@ class PagePhases(UnlearningMethod, ABC):
         self.departing = [slot for slot in self.forgetting if slot in request.clients]
         self._selection: tuple[Prototypes, Tensor, Tensor] | None = None
         self._probes: tuple[Tensor, Tensor, Tensor] | None = None
-
-    @property
-    def _retained_slots(self) -> list[int]:
-        """Clients that still hold nodes."""
-        return [slot for slot, size in enumerate(self.retained.sizes) if size]
 
     @property
     def _staying(self) -> list[int]:
@@ -121,17 +113,12 @@ class PagePhases(UnlearningMethod, ABC):
         )
         return Prototypes(found.mean[self.forgetting], found.count[self.forgetting])
 
-    def _forgotten_mask(self, graphs: ClientGraphs) -> Tensor:
-        mask = torch.zeros(graphs.num_nodes, dtype=torch.bool, device=graphs.device)
-        mask[forgotten_nodes(graphs, self.request)] = True
-        return mask
-
     def _forgotten_flow(self, graphs: ClientGraphs) -> SparseFlow:
-        return graphs.flow_at(self._forgotten_mask(graphs), self.original.server.num_hops, self.original.dtype)
+        return graphs.flow_at(forgotten_mask(graphs, self.request), self.original.server.num_hops, self.original.dtype)
 
     def _exchange_prototypes(self) -> dict[str, Tensor]:
         others, similarity, chosen = self.selection()
-        staying = self._retained_slots
+        staying = self.staying
         one = {"mean": others.mean[0], "count": others.count[0]}
         self.channel.send(Message.of("prototypes", "up", staying, one, lambda: vars(others)), 0)
         self.channel.send(Message.of("request_prototypes", "up", self.forgetting, one, lambda: vars(self._asking)), 0)
@@ -161,7 +148,7 @@ class PagePhases(UnlearningMethod, ABC):
             self.federation.server,
             self.federation.client_state(local),
             graphs,
-            self._forgotten_mask(graphs),
+            forgotten_mask(graphs, self.request),
             [self._basis(slot) for slot in local],
             self.option("target"),
             retain=self.option("retain"),
@@ -172,7 +159,7 @@ class PagePhases(UnlearningMethod, ABC):
         run_stage(stage, epochs)
         self.local_epochs += epochs * len(local)
         self.federation.put(local, stage.stack.canonical())
-        self._average(1)
+        self.average(1)
         return {"loss": stage.reported["loss"]}
 
     # -- 3: adversarial graphs -----------------------------------------------------------------------------------------
@@ -185,8 +172,7 @@ class PagePhases(UnlearningMethod, ABC):
             if self.rewinds or self.follows:
                 unlearned = self.federation.averaged_state()
             else:
-                noise = self.federation.fresh(_reseeded(self.federation, self.seed))
-                unlearned = noise.averaged_state()
+                unlearned = self.federation.random(self.seed).averaged_state()
             for place, slot in enumerate(self.forgetting):
                 if slot in self.departing:
                     for name, tensor in unlearned.items():
@@ -277,24 +263,13 @@ class PagePhases(UnlearningMethod, ABC):
             self.local_epochs += epochs * len(students)
             self.federation.put(students, stage.stack.canonical())
             figures = {name: value for name, value in stage.reported.items() if name.startswith("loss")}
-        self._average(2 + step)
+        self.average(2 + step)
         return figures
 
     @property
     def _no_probes(self) -> tuple[Tensor, Tensor, Tensor]:
         empty = torch.zeros(0, 1, 1, dtype=self.federation.dtype, device=self.retained.device)
         return empty, empty, empty
-
-    def _average(self, number: int) -> None:
-        """The server averages the clients that stay (weights of the retained graphs)."""
-        staying = self._retained_slots
-        server = self.federation.server_state()
-        models = self.federation.client_state()
-        self.channel.send(
-            Message.of_model("up", staying, server, lambda: self.federation.client_state(staying)), number
-        )
-        weights = client_weights(self.retained, self.federation.recipe.weighting, staying)
-        self.federation.set_server(weighted_mean(models, weights))
 
     @override
     def method_state(self) -> dict[str, Any]:
@@ -305,16 +280,3 @@ class PagePhases(UnlearningMethod, ABC):
         if "probes" in state:
             x, adjacency, answers = state["probes"]
             self._probes = x, adjacency, answers
-
-
-def weighted_mean(models: Tensors, weights: Tensor) -> Tensors:
-    """Mean of clients' models ``[K, ...]``."""
-    return {
-        name: torch.tensordot(weights.to(tensor), tensor, 1)
-        for name, tensor in models.items()
-        if tensor.is_floating_point()
-    }
-
-
-def _reseeded(federation: Federation, seed: int) -> Recipe:
-    return replace(federation.recipe, seed=stream_key(federation.recipe.seed, seed, 7) >> 1)

@@ -12,16 +12,16 @@ from torch.func import functional_call
 from torch.nn import functional as F
 from typing_extensions import override
 
-from page_lightning.data.apply_request import apply_request
+from page_lightning.data.apply_request import apply_request, forgotten_mask
 from page_lightning.data.requests import UnlearningRequest
 from page_lightning.errors import ConfigurationError
-from page_lightning.federation.aggregation import client_weights
+from page_lightning.federation.aggregation import client_weights, weighted_mean
 from page_lightning.federation.federation import Federation
 from page_lightning.federation.flow import SparseFlow
 from page_lightning.federation.graphs import ClientGraphs
 from page_lightning.federation.messages import Message
 from page_lightning.federation.stack import Tensors
-from page_lightning.methods.page_phases import PagePhases, weighted_mean
+from page_lightning.methods.page_phases import PagePhases
 from page_lightning.methods.page_presets import LEARNED, LEARNED_IN_PART, MEMORISED, CounterfactualSchedule
 from page_lightning.modules.counterfactual import FRACTIONS, CounterfactualRounds, harmless_fraction
 from page_lightning.modules.local_training import LocalTraining
@@ -86,7 +86,7 @@ class PlusPhases(PagePhases, ABC):
         After a client request the model is the server's, else each client's own.
         """
         graphs = self.clients
-        seen, unseen = graphs.masks["train"] & self._forgotten_mask(graphs), graphs.masks["val"]
+        seen, unseen = graphs.masks["train"] & forgotten_mask(graphs, self.request), graphs.masks["val"]
         flow = graphs.flow_at(seen | unseen, self.original.server.num_hops, self.original.dtype)
         rows = flow.target_index
         _, logits = self.original.run_clients(flow) if self.is_meta else self.original.run_server(flow)
@@ -118,7 +118,7 @@ class PlusPhases(PagePhases, ABC):
         if number + 1 == schedule.rounds:
             server, clients = self._twins.difference()
             self._twins = None
-            held, local = (self.original.server_state(), self.original.client_state()), self._retained_slots
+            held, local = (self.original.server_state(), self.original.client_state()), self.staying
             if self.departing:  # who stays is judged by the server's model
                 start, change = _expand(held[0], len(local)), _expand(server, len(local))
             else:
@@ -213,7 +213,7 @@ class PlusPhases(PagePhases, ABC):
         self._difference = {n: without[n] - having[n] for n in self.federation.server_state()}
         if not self.option("never_saw_epochs"):
             self._shift(local, 1.0)
-            self._average(1)
+            self.average(1)
         return {"loss": stage.reported["train/loss"]}
 
     def _shift(self, local: list[int], scale: float) -> None:
@@ -226,7 +226,7 @@ class PlusPhases(PagePhases, ABC):
     def _teach(self, local: list[int]) -> Tensor:
         """Move clients along the difference; the teacher's probabilities of their forgotten nodes."""
         asked, kept = self._asked.select(local), self.retained.select(local)
-        chosen = self._forgotten_mask(asked)
+        chosen = forgotten_mask(asked, self.request)
         hops, dtype = self.federation.server.num_hops, self.federation.dtype
         asked_flow, kept_flow = asked.flow_at(chosen, hops, dtype), kept.flow(hops, dtype)
         models = self.original.client_state(local)
@@ -264,7 +264,7 @@ class PlusPhases(PagePhases, ABC):
             self.federation.server,
             self.original.client_state(local),
             asked,
-            self._forgotten_mask(asked),
+            forgotten_mask(asked, self.request),
             answers,
             self.retained.select(local),
             lr=self.never_saw_lr,
@@ -277,7 +277,7 @@ class PlusPhases(PagePhases, ABC):
         step = {name: end[name] - start[name] for name in self.federation.server_state()}
         share = self._bearable(local, start, step, _META_TOLERANCE, 2)
         self.federation.put(local, {name: start[name] + share * change for name, change in step.items()})
-        self._average(2)
+        self.average(2)
         return dict(stage.reported)
 
     @override

@@ -17,8 +17,8 @@ from page_lightning.modules.stage import StackStage, mean_per_client
 class TeacherDistillation(StackStage):
     """All clients that forget at once; one step is one epoch.
 
-    ``KL(teacher || model)`` on the forgotten nodes plus ``keep * KL(start || model)`` on the retained ones, the mean
-    over nodes of each client.
+    ``forget * KL(teacher || model)`` on the forgotten nodes plus ``keep * KL(start || model)`` on retained ones, each
+    the mean over nodes of a client; ``start`` are the models that the stage is made with.
 
     Args:
         backbone: a built backbone.
@@ -28,6 +28,8 @@ class TeacherDistillation(StackStage):
         answers: the teacher's probabilities, ``[n, C]`` in the order of ``nodes``.
         retained: graphs without the request's data, ``U`` slots.
         keep: weight of what is kept.
+        forget: weight of what is forgotten.
+        kept_nodes: the retained nodes that are kept alike, bool over ``retained``; by default all.
         lr: learning rate of Adam.
     """
 
@@ -41,14 +43,17 @@ class TeacherDistillation(StackStage):
         retained: ClientGraphs,
         keep: float = 1.0,
         lr: float = 3e-3,
+        forget: float = 1.0,
+        kept_nodes: Tensor | None = None,
     ) -> None:
         super().__init__(backbone, models, asked.num_clients, lr)
         dtype = next(backbone.parameters()).dtype
         self.flow = asked.flow_at(nodes, backbone.num_hops, dtype)
-        self.kept_flow = retained.flow(backbone.num_hops, dtype)
-        self.answers, self.keep = answers, keep
+        kept = torch.ones_like(retained.masks["train"]) if kept_nodes is None else kept_nodes
+        self.kept_flow = retained.flow_at(kept, backbone.num_hops, dtype)
+        self.answers, self.keep, self.forget = answers, keep, forget
         self.weight = mean_per_client(asked.client[nodes], asked.num_clients, dtype)
-        self.kept_weight = mean_per_client(retained.client, retained.num_clients, dtype)
+        self.kept_weight = mean_per_client(retained.client[kept], retained.num_clients, dtype)
         with torch.no_grad():
             self.start = self.stack(self.kept_flow)[1].log_softmax(1)
 
@@ -60,4 +65,4 @@ class TeacherDistillation(StackStage):
         keep = F.kl_div(kept, self.start, reduction="none", log_target=True).sum(1) @ self.kept_weight
         self.report("loss", forget.detach() / self.stack.num_clients)
         self.report("loss_keep", keep.detach() / self.stack.num_clients)
-        return forget + self.keep * keep
+        return self.forget * forget + self.keep * keep

@@ -26,6 +26,7 @@ from page_lightning.trainer import FederatedTrainer
 METHODS = [method for method in list_methods() if method.__module__.startswith("page_lightning.")]
 TINY_OPTIONS = {
     "FineTune": {"rounds": 3},
+    "D2DGN": {"epochs": 3},
     "GradientAscent": {"epochs": 2},
     "PAGE": {
         "preset": "fixed",
