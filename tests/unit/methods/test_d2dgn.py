@@ -12,9 +12,11 @@ from page_lightning.data.requests import RequestOptions
 from page_lightning.errors import ConfigurationError
 from page_lightning.federation.federation import Federation
 from page_lightning.federation.recipe import Recipe
+from page_lightning.influence import InfluenceRule
 from page_lightning.methods import D2DGN, GradientAscent, InfluencedUnlearning, unlearn
 from page_lightning.methods.page import PAGE
 from page_lightning.modules.ensemble import train_ensemble
+from page_lightning.modules.teacher_distillation import TeacherDistillation
 
 
 @pytest.fixture(scope="module")
@@ -65,11 +67,17 @@ def test_equals_a_plain_loop(trained, kind, student):
             torch.testing.assert_close(tensor[0], model[name].detach(), rtol=0, atol=1e-10)
 
 
-def test_with_all_weight_on_what_is_kept_nothing_moves(trained):
-    federation = trained[0]
-    found = unlearn(D2DGN(alpha=1.0, epochs=5), *job(trained))
-    for name, tensor in found.client_state().items():
-        torch.testing.assert_close(tensor, federation.client_state()[name], rtol=0, atol=1e-9)
+def test_with_all_weight_on_what_is_kept_the_start_is_stationary(trained):
+    federation, graphs, retained, request = job(trained)
+    mask = forgotten_mask(graphs, request)
+    stage = TeacherDistillation(
+        federation.server, federation.client_state(), graphs, mask, torch.full((int(mask.sum()), 3), 1 / 3), retained,
+        keep=1.0, forget=0.0,
+    )  # fmt: skip
+    loss = stage.training_step()
+    loss.backward()
+    assert abs(float(loss)) < 1e-12
+    assert all(tensor.grad.abs().max() < 1e-12 for tensor in stage.stack.tensors)
 
 
 def test_with_all_weight_on_what_is_forgotten_it_becomes_the_destroyer_there(trained):
@@ -95,7 +103,7 @@ def test_forgotten_nodes_grow_uncertain_and_the_rest_stays(trained):
 
     flow = retained.flow(2, torch.float64, "train")
     kept = kl(federation.run_clients(flow)[1].log_softmax(1), found.run_clients(flow)[1].log_softmax(1))
-    assert entropy(found) > 1.2 * entropy(federation)
+    assert entropy(found) > entropy(federation) + 0.1
     assert float(kept) < 0.1
 
 
@@ -108,22 +116,17 @@ def test_the_server_averages_the_clients(trained):
 
 
 def test_influenced_clients_may_follow(trained):
-    page = PAGE("fixed", graph_nodes=12, graph_steps=3, distill_epochs=1)
-    federation, graphs, retained, _ = job(trained)
+    page = PAGE("fixed", influence=InfluenceRule("all"), graph_nodes=12, graph_steps=3, distill_epochs=1)
+    federation, graphs = trained
     request = RequestOptions("node", count=3, clients=[0]).build(graphs, "csbm")
     method = InfluencedUnlearning(D2DGN(epochs=2), page)
     found = unlearn(method, federation, graphs, apply_request(graphs, request), request)
     assert method.row_name == "d2dgn+influenced"
     assert InfluencedUnlearning(GradientAscent(1), page).row_name == "gradient_ascent+influenced"
-    changed = [
-        any(
-            (tensor[slot] != federation.client_state()[name][slot]).any()
-            for name, tensor in found.client_state().items()
-        )
-        for slot in range(3)
-    ]
-    assert changed[0]
-    assert any(changed[1:])
+    before, after = federation.client_state(), found.client_state()
+    moved = sum((after[name] - before[name]).abs().flatten(1).sum(1) for name in before)
+    assert moved[0] > 0
+    assert moved[1:].sum() > 0
 
 
 @pytest.mark.parametrize("options", [{"alpha": 1.5}, {"epochs": 0}])
