@@ -1,4 +1,4 @@
-"""Client models of chosen rounds, kept on disk for methods that rewind or correct the past."""
+"""Models of chosen rounds, kept on disk for methods that rewind or correct the past."""
 
 from __future__ import annotations
 

@@ -13,6 +13,8 @@ from page_lightning.federation.graphs import ClientGraphs
 from page_lightning.methods.base import Need, Phase, UnlearningMethod
 from page_lightning.methods.page import PAGE
 
+_PREFIX = "influenced/"
+
 
 class InfluencedUnlearning(UnlearningMethod):
     """Runs a method, then lets the clients that the request influenced unlearn too, as PAGE's last phases do.
@@ -63,12 +65,13 @@ class InfluencedUnlearning(UnlearningMethod):
 
     @override
     def phases(self, request: UnlearningRequest) -> list[Phase]:
-        return self.method.phases(request) + self.page.last_phases(request)
+        own = [Phase(_PREFIX + phase.name, phase.rounds) for phase in self.page.last_phases(request)]
+        return self.method.phases(request) + own
 
     @override
     def run_round(self, phase: Phase, step: int) -> dict[str, Tensor]:
-        if phase in self.page.last_phases(self.request):
-            figures = self.page.run_round(phase, step)
+        if phase.name.startswith(_PREFIX):
+            figures = self.page.run_round(Phase(phase.name.removeprefix(_PREFIX), phase.rounds), step)
         else:
             figures = self.method.run_round(phase, step)
         self.local_epochs = self.method.local_epochs + self.page.local_epochs
