@@ -192,9 +192,8 @@ class FederatedTrainer(Trainer):
         keepers = [each for each in self.callbacks if isinstance(each, HistoryKeeper)]  # type: ignore[attr-defined]
         for method in methods:
             if Need.HISTORY in method.needs_for(request) and not any(keeper.keeps for keeper in keepers):
-                message = (
-                    f"method {type(method).__name__} needs models of earlier rounds: switch on --history.first_n 8"
-                )
+                name = type(method).__name__
+                message = f"method {name} needs models of earlier rounds: switch on {method.history_option}"
                 raise ConfigurationError(message)
 
     def _owned(self, clients: ClientGraphs) -> list[int]:

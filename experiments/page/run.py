@@ -147,7 +147,13 @@ def run(cell: Cell, seed: int, root: str) -> dict[str, Any]:
     plus = PAGE(preset="plus")
     # the same local epochs as page_plus, rounded up to whole rounds
     equal = max(1, -(-15 // schedule["epochs"]))
-    compare = [FineTune(equal), Retrain(equal), PAGE(preset="literal", **literal(cell)), PAGE(preset="fixed"), Retrain()]
+    compare = [
+        FineTune(equal),
+        Retrain(equal),
+        PAGE(preset="literal", **literal(cell)),
+        PAGE(preset="fixed"),
+        Retrain(),
+    ]
     if cell.group == "figure3":
         compare += [GradientAscent(), InfluencedUnlearning(GradientAscent())]
     with tempfile.TemporaryDirectory() as folder:

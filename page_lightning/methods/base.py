@@ -111,6 +111,11 @@ class UnlearningMethod(LightningModule, ABC):
         """What the method asks for to carry out a request; by default the same for all."""
         return self.needs
 
+    @property
+    def history_option(self) -> str:
+        """The option of ``fit`` that keeps the rounds which the method needs, where it needs any."""
+        return "--history.first_n 8"
+
     def prepare(
         self, federation: Federation, clients: ClientGraphs, retained: ClientGraphs, request: UnlearningRequest
     ) -> None:

@@ -1,11 +1,13 @@
 """What holds for every unlearning method: one that is added later is tested here without a change."""
 
+import tempfile
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 
 import pytest
 import torch
-from tiny import TINY
+from tiny import TINY, history_of
 
 from page_lightning.audit.lineage import model_sha256
 from page_lightning.backbones import GCN
@@ -73,7 +75,9 @@ def graphs_of(num_clients):
 @lru_cache
 def trained(num_clients, recipe):
     start = Federation.create(GCN(8), 120, 3, num_clients, RECIPES[recipe])
-    return train_ensemble(start, graphs_of(num_clients), [0], ROUNDS)[0]
+    federation = train_ensemble(start, graphs_of(num_clients), [0], ROUNDS)[0]
+    federation.history = history_of(start, graphs_of(num_clients), ROUNDS, Path(tempfile.mkdtemp()))
+    return federation
 
 
 @lru_cache
