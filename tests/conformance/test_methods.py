@@ -29,6 +29,7 @@ METHODS = [method for method in list_methods() if method.__module__.startswith("
 TINY_OPTIONS = {
     "FineTune": {"rounds": 3},
     "D2DGN": {"epochs": 3},
+    "FUSED": {"rounds": 3},
     "GradientAscent": {"epochs": 2},
     "PAGE": {
         "preset": "fixed",
