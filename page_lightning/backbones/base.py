@@ -30,6 +30,8 @@ class Backbone(nn.Module, ABC):
 
     input_weights: tuple[str, ...] = ()
     """Names of the parameters that multiply the input features directly (``[F, o]``)."""
+    degree_normalized: bool = True
+    """Whether a node's message depends on its degree, so that a lost edge is felt one hop further."""
 
     def __init__(
         self,

@@ -25,6 +25,7 @@ class GAT(LayeredBackbone):
     """
 
     input_weights = ("layers.0.weight",)
+    degree_normalized = False
     slope = 0.2
 
     def __init__(

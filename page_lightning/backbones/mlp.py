@@ -23,6 +23,7 @@ class MLP(LayeredBackbone):
     """
 
     input_weights = ("layers.0.weight",)
+    degree_normalized = False
 
     @property
     @override

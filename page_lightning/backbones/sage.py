@@ -23,6 +23,7 @@ class GraphSAGE(LayeredBackbone):
     """
 
     input_weights = ("layers.0.neighbour.weight", "layers.0.root.weight")
+    degree_normalized = False
 
     @override
     def make_layer(self, in_channels: int, out_channels: int, *, last: bool) -> nn.Module:

@@ -28,8 +28,8 @@ class FUSED(UnlearningMethod):
 
     ``critical_layers``: every client trains one epoch from the server's model; layers that change most are critical.
     ``adapter``: federated rounds on the retained clients train the additions alone. Nothing of the trained model is
-    changed, so that :meth:`without_adapter` gives it back bit for bit. Small GNNs forget little by it: only weights that
-    the retained data touch are overwritten.
+    changed, so that :meth:`without_adapter` gives it back bit for bit. Small GNNs forget little by it: only weights
+    that the retained data touch are overwritten.
 
     Args:
         adapter: ``sparse``: a random part of the weights, the same for all clients (the paper); ``low_rank``:
