@@ -242,8 +242,8 @@ def _audited(cells: list[tuple[Cell, list[dict[str, Any]]]]) -> list[str]:
         for name in _names(found):
             rows = [line["rows"][name] for line in found]
             shares = [excess(line, name) for line in found]
-            verdicts = [row["audit"]["verdict"] for row in rows]
-            power = ", ".join(f"{row['audit']['power']:.2f}" for row in rows)
+            verdicts = ["-" if row["audit"] is None else row["audit"]["verdict"] for row in rows]
+            power = ", ".join(f"{line['rows']['no_op']['audit']['power']:.2f}" for line in found)
             cpu = [row["cpu_seconds"] for row in rows if row["cpu_seconds"] is not None]
             phases = {phase: mean(row["phases"].get(phase, 0) for row in rows) for phase in rows[0]["phases"]}
             shown = ", ".join(f"{phase} {seconds:.2f}" for phase, seconds in phases.items()) if "page" in name else ""

@@ -26,6 +26,8 @@ _META_PHASES = {
     "local_unlearning": "unlearn_epochs",
 }
 """Phases of clients that forget and stay, and the option without which each is left out."""
+_FINE_TUNING = 3
+"""Rounds where training has not settled: with the counterfactual round before them, a tenth of 50 rounds."""
 
 
 class PAGE(PlusPhases):
@@ -41,7 +43,8 @@ class PAGE(PlusPhases):
     A preset sets every option that is not given. ``plus`` has phases of its own, before or in place of these:
 
     - ``counterfactual_rounds``: all clients train on with and without the data: the difference is what the data still
-      do, and every model moves along it. A meta request whose labels are not memorised needs no more.
+      do, and every model moves along it, as far as validation nodes bear it. What is not memorised needs no more; where
+      validation nodes bear no step, training has not settled, and ``fine_tune`` trains on without the data instead.
     - Memorised labels of a meta request: in its place ``counterfactual`` (the same on each client that forgets) and
       ``never_saw`` (distil the forgotten nodes towards models that never saw them).
     - Memorised labels of clients that leave: also ``rewind`` (back to the retained clients' mean of an early round) and
@@ -207,6 +210,7 @@ class PAGE(PlusPhases):
         phases = [Phase("prototypes", 1)]
         if self.trains_apart:
             phases.append(Phase("counterfactual_rounds", self._schedule.rounds))
+            phases += [] if self.memorised else [Phase("fine_tune", _FINE_TUNING)]
         if self.rewinds:
             phases += [Phase("rewind", 1), *self._influenced_phases]
         if self.forgets_on:
@@ -231,6 +235,8 @@ class PAGE(PlusPhases):
             return self._distil(step)
         if phase.name == "counterfactual_rounds":
             return self._train_with_and_without(step)
+        if phase.name == "fine_tune":
+            return self._fine_tune(step)
         runs = {
             "prototypes": self._exchange_prototypes,
             "rewind": self._go_back,

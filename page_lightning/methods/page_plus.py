@@ -25,6 +25,7 @@ from page_lightning.methods.page_phases import PagePhases
 from page_lightning.methods.page_presets import LEARNED, LEARNED_IN_PART, MEMORISED, CounterfactualSchedule
 from page_lightning.modules.counterfactual import FRACTIONS, CounterfactualRounds, harmless_fraction
 from page_lightning.modules.local_training import LocalTraining
+from page_lightning.modules.rounds import FederatedRounds
 from page_lightning.modules.stage import run_stage
 from page_lightning.modules.teacher_distillation import TeacherDistillation
 from page_lightning.never_saw import blend_statistics, choose_blend, never_saw, teacher_answers
@@ -51,7 +52,9 @@ class PlusPhases(PagePhases, ABC):
         self._twins: CounterfactualRounds | None = None
         self._resumed_twins: list[dict[str, Any]] | None = None
         self._moved: dict[str, Tensors] | None = None
-        self.memorised = self._is_memorised()
+        self.memorised, self.unsettled = self._is_memorised(), False
+        self._rounds: FederatedRounds | None = None
+        self._resumed_rounds: tuple[Any, Any] | None = None
 
     @property
     def is_meta(self) -> bool:
@@ -103,7 +106,10 @@ class PlusPhases(PagePhases, ABC):
 
     def _train_with_and_without(self, number: int) -> dict[str, Tensor]:
         """A round of all clients with the data and one without them; after the last one all models move."""
+        if self.unsettled:
+            return {}
         schedule, stay = self._schedule, [slot for slot, size in enumerate(self.clients.sizes) if size]
+        held = self.original.server_state(), self.original.client_state()
         if self._twins is None:
             rest = self.retained
             if self.forgets_on:
@@ -115,22 +121,46 @@ class PlusPhases(PagePhases, ABC):
                 self._resumed_twins = None
         loss = self._twins.run(self.original.trained_rounds + number)
         self.local_epochs += schedule.epochs * (2 * len(stay) - len(self.departing))
-        if number + 1 == schedule.rounds:
-            server, clients = self._twins.difference()
-            self._twins = None
-            held, local = (self.original.server_state(), self.original.client_state()), self.staying
+        server, clients = self._twins.difference()
+        last = number + 1 == schedule.rounds
+        if last or (number == 0 and not self.memorised):
+            local = self.staying
             if self.departing:  # who stays is judged by the server's model
                 start, change = _expand(held[0], len(local)), _expand(server, len(local))
             else:
                 start, change = self.original.client_state(local), {n: each[local] for n, each in clients.items()}
             tolerance = _CLIENT_TOLERANCE if self.memorised else _TOLERANCE
             step = {name: schedule.scale * each for name, each in change.items()}
-            scale = schedule.scale * self._bearable(local, start, step, tolerance, schedule.rounds)
+            share = self._bearable(local, start, step, tolerance, number + 1)
+            self.unsettled = not self.memorised and not share
+            if self.unsettled:
+                self._twins = None
+                return {"loss": loss}
+        if last:
+            self._twins = None
+            scale = schedule.scale * share
             self.federation.set_server({n: held[0][n] + scale * change for n, change in server.items()})
             moved = {n: held[1][n] + scale * change for n, change in clients.items()}
             self.federation.put(range(self.federation.num_clients), moved)
             if self.rewinds:
                 self._moved = {"server": _copy(self.federation.server_state()), "clients": moved}
+        return {"loss": loss}
+
+    def _fine_tune(self, number: int) -> dict[str, Tensor]:
+        """Where no step is harmless, training has not settled, and it moves far enough by itself."""
+        if not self.unsettled:
+            return {}
+        recipe = self.federation.recipe
+        if self._rounds is None:
+            self._rounds = FederatedRounds(self.federation, recipe, self.channel)
+            self._server_optimizer = recipe.server_optimizer.build(self.federation.server.parameters())
+            if self._resumed_rounds is not None:
+                clients, server = self._resumed_rounds
+                self._rounds.load_optimizer_state(clients)
+                whole = self._server_optimizer.state_dict()
+                self._server_optimizer.load_state_dict({**whole, "state": server})
+        loss = self._rounds.run(self.retained, self.original.trained_rounds + 1 + number, self._server_optimizer)
+        self.local_epochs += recipe.local_epochs * self.channel.ledger[-1].clients
         return {"loss": loss}
 
     def kept_rounds(self) -> list[int]:
@@ -289,6 +319,10 @@ class PlusPhases(PagePhases, ABC):
             state["twins"] = self._twins.state()
         if self._moved is not None:
             state["moved"] = self._moved
+        if self.unsettled:
+            state["unsettled"] = True
+        if self._rounds is not None:
+            state["rounds"] = [self._rounds.optimizer_state(), self._server_optimizer.state_dict()["state"]]
         return state
 
     @override
@@ -297,6 +331,7 @@ class PlusPhases(PagePhases, ABC):
         self._difference = state.get("difference")
         self._resumed_twins = state.get("twins")
         self._moved = state.get("moved")
+        self.unsettled, self._resumed_rounds = state.get("unsettled", False), state.get("rounds")
 
 
 def _expand(tensors: Tensors, count: int) -> Tensors:

@@ -13,6 +13,7 @@ from page_lightning.data.requests import RequestOptions
 from page_lightning.federation.federation import Federation
 from page_lightning.federation.graphs import ClientGraphs
 from page_lightning.federation.history import History
+from page_lightning.federation.messages import Channel
 from page_lightning.federation.recipe import Recipe
 from page_lightning.methods import PAGE, unlearn
 from page_lightning.methods.page_presets import CounterfactualSchedule
@@ -20,6 +21,7 @@ from page_lightning.modules.ensemble import train_ensemble
 from page_lightning.modules.local_training import LocalTraining
 from page_lightning.modules.negative_distillation import NegativeDistillation
 from page_lightning.modules.prototype_unlearning import PrototypeUnlearning
+from page_lightning.modules.rounds import FederatedRounds
 from page_lightning.modules.stage import run_stage
 from page_lightning.modules.teacher_distillation import TeacherDistillation
 from page_lightning.trainer import FederatedTrainer
@@ -44,6 +46,8 @@ VARIANTS = {
     "node": {},
     "edge": {},
     "feature": {},
+    "node unsettled": {"schedule": CounterfactualSchedule(2, 1, 1e6)},
+    "client unsettled": {"schedule": CounterfactualSchedule(2, 1, 1e6)},
     "client": {"schedule": CounterfactualSchedule(3, 2, 2.0)},
     "client rewound": {"rewind": True, "schedule": CounterfactualSchedule(2, 1, 2.0), "rounds": 2},
     "client rewound, probes": {"rewind": True, "schedule": CounterfactualSchedule(1, 1, 2.0), "graph": "adversarial"},
@@ -95,6 +99,22 @@ def test_a_trainer_and_any_resumption_give_the_same_models(tmp_path, trained, ki
         path = tmp_path / "whole" / f"unlearning-round={finished}.ckpt"
         resumed = with_trainer(short(kind), federation, graphs, retained, request, tmp_path / "resumed", path)
         assert_same(resumed, plain)
+
+
+@pytest.mark.parametrize("kind", ["node unsettled", "client unsettled"])
+def test_where_no_step_is_harmless_it_trains_on_without_the_data(trained, kind):
+    federation, graphs = trained
+    retained, request = job(graphs, kind)
+    method = short(kind)
+    found = unlearn(method, federation, graphs, retained, request)
+    assert method.unsettled
+    tuned = federation.clone()
+    rounds = FederatedRounds(tuned, tuned.recipe, Channel())
+    server = tuned.recipe.server_optimizer.build(tuned.server.parameters())
+    for number in range(3):
+        rounds.run(retained, ROUNDS + 1 + number, server)
+    for name, tensor in tuned.server_state().items():
+        assert torch.equal(tensor, found.server_state()[name]), name
 
 
 @pytest.mark.parametrize("kind", [kind for kind in VARIANTS if kind != "mixed"])
