@@ -13,7 +13,7 @@ from statistics import mean
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from cells import Cell, Line, literal, main, ordered
+from cells import Cell, Line, audited, literal, main, ordered
 
 PAPER = {
     ("Cora", "client"): (83.98, 83.91),
