@@ -100,7 +100,8 @@ def test_forgetting_on_two_processes_equals_one(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "request_args", [["--request.clients", "[0, 2]"], ["--request.kind", "node", "--request.ratio", "0.2"]]
+    "request_args",
+    [["--request.kind", "client", "--request.clients", "[0, 2]"], ["--request.kind", "node", "--request.ratio", "0.2"]],
 )
 def test_page_on_two_processes_equals_one(tmp_path, request_args):
     """Plus under the Trainer, fixed beside it; clients that leave, and clients that forget a part."""
@@ -120,3 +121,28 @@ def test_page_on_two_processes_equals_one(tmp_path, request_args):
     for name, tensor in one["state_dict"].items():
         torch.testing.assert_close(two["state_dict"][name], tensor, rtol=0, atol=1e-10, msg=name)
     assert table.read_text() == other.read_text()
+
+
+@pytest.mark.parametrize(
+    ("method", "other", "request_args"),
+    [
+        ("FedEraser", "FUSED", ["--request.kind", "client", "--request.clients", "[0, 2]"]),
+        ("GIF", "D2DGN", ["--request.kind", "node", "--request.ratio", "0.2"]),
+    ],
+)
+def test_baselines_on_two_processes_equal_one(tmp_path, method, other, request_args):
+    found = []
+    for processes in (1, 2):
+        folder = tmp_path / str(processes)
+        folder.mkdir()
+        parallel = ["--trainer.strategy", "client_parallel"] if processes > 1 else []
+        page_lightning(
+            folder, "unlearn", *JOB, *parallel, "--trainer.devices", str(processes), "--trainer.max_epochs", "3",
+            "--history.every_n", "2", "--model.backbone", "GCN", "--method", method, "--compare", f"[{other}]",
+            *request_args, "--audit.retrains", "0", "--output_dir", "out",
+        )  # fmt: skip
+        found.append((torch.load(folder / "out" / "unlearned.ckpt", weights_only=True), (folder / "out" / "table.md")))
+    (one, table), (two, theirs) = found
+    for name, tensor in one["state_dict"].items():
+        torch.testing.assert_close(two["state_dict"][name], tensor, rtol=0, atol=1e-9, msg=name)
+    assert table.read_text() == theirs.read_text()
