@@ -22,7 +22,7 @@ from page_lightning.checkpoint import read_checkpoint
 from page_lightning.data import FederatedGraphDataModule
 from page_lightning.errors import ConfigurationError, PageLightningError
 from page_lightning.modules import FederatedTraining
-from page_lightning.parser import PageParser, fail
+from page_lightning.parser import PageParser, condense, fail
 from page_lightning.report import Report
 from page_lightning.trainer import TRAINER_DEFAULTS, FederatedTrainer
 
@@ -81,8 +81,8 @@ class PageCLI(LightningCLI):
         try:
             super().instantiate_classes()
         except (ImportError, ValueError, MisconfigurationException) as error:
-            message = f"trainer: {error}"
-            raise ConfigurationError(message) from error
+            known = "Does not validate against" in str(error)  # what a class says about its own options
+            raise ConfigurationError(condense(str(error)) if known else f"trainer: {error}") from error
 
     def before_fit(self) -> None:
         """Load the data and look for mistakes before a run's folder is made; ``fit`` continues a ``fit``."""

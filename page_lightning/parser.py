@@ -45,5 +45,6 @@ def condense(message: str) -> str:
     reasons = [r for r in reasons if "there is no class" in r] or reasons
     if reasons:
         text = " or ".join(dict.fromkeys(reasons))
-        text += f"; got {given[1]}" if given and "got" not in text.lower() and "class" not in text else ""
+        complete = "got" in text.lower() or "class" in text or "it must be" in text
+        text += f"; got {given[1]}" if given and not complete else ""
     return (f"{option[1]}: " if option else "") + re.sub(r"\s*\.?\s*Got value: ", "; got ", text)
