@@ -92,7 +92,7 @@ def run(cell: Cell, seed: int, root: str, methods: Callable[[Cell, int], list[An
         shift = LabelShift(clients=sorted(leavers.tolist()))
     poison = {
         None: None,
-        "EdgeAttack": EdgeAttack(ratio=cell.ratio),
+        "EdgeAttack": EdgeAttack(cell.ratio, "heterophilous"),
         "LabelShift": LabelShift(ratio=cell.ratio),
         "LeaverShift": shift,
     }[cell.poison]
