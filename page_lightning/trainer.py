@@ -111,6 +111,8 @@ class FederatedTrainer(Trainer):
             method.check_checkpoint(read_checkpoint(resume_ckpt_path, "resume_ckpt_path", "unlearning"), wanted)
         if trained_ckpt_path is None:
             self._require_history((method, *others), wanted)
+            for each in (method, *others):
+                each.check_backbone(model.backbone, wanted)
         if trained_ckpt_path is not None:
             model.restore(read_checkpoint(trained_ckpt_path, "trained_ckpt_path"), clients)
         else:

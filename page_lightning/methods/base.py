@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.optim import SGD, Optimizer
 from typing_extensions import override
 
+from page_lightning.backbones.base import Backbone
 from page_lightning.configuration import class_config
 from page_lightning.data.requests import RequestKind, UnlearningRequest
 from page_lightning.errors import CheckpointMismatchError, UnsupportedRequestError
@@ -127,12 +128,20 @@ class UnlearningMethod(LightningModule, ABC):
         unsupported = sorted(request.kinds - self.supports)
         if unsupported:
             raise UnsupportedRequestError(type(self).__name__, unsupported)
+        self.check_backbone(federation.server, request)
         self._original = (federation,)  # in a tuple: checkpoints hold the result only
         self.federation = self.start(federation)
         self.clients, self.retained, self.request = clients, retained, request
         self.channel = Channel()
         self.local_epochs = 0
         self.phase_cpu_seconds = {}
+
+    def check_backbone(self, backbone: Backbone, request: UnlearningRequest) -> None:
+        """Refuse an architecture that the method cannot work with; known before anything is trained.
+
+        Raises:
+            ConfigurationError: it cannot.
+        """
 
     def start(self, federation: Federation) -> Federation:
         """The federation that the rounds change; by default a copy of the trained one."""

@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor
 from typing_extensions import override
 
+from page_lightning.backbones.base import Backbone
 from page_lightning.data.requests import UnlearningRequest
 from page_lightning.federation.federation import Federation
 from page_lightning.federation.graphs import ClientGraphs
@@ -46,6 +47,11 @@ class InfluencedUnlearning(UnlearningMethod):
     def needs_for(self, request: UnlearningRequest) -> frozenset[Need]:
         probes = {Need.LEAVER_ONLINE} if request.clients else set()
         return self.method.needs_for(request) | probes
+
+    @override
+    def check_backbone(self, backbone: Backbone, request: UnlearningRequest) -> None:
+        self.method.check_backbone(backbone, request)
+        self.page.check_probes(backbone)
 
     @override
     def prepare(

@@ -8,6 +8,8 @@ from typing import Any, Literal
 from torch import Tensor
 from typing_extensions import override
 
+from page_lightning.backbones.base import Backbone
+from page_lightning.backbones.pyg_module import PyGModule
 from page_lightning.data.requests import UnlearningRequest
 from page_lightning.errors import ConfigurationError
 from page_lightning.federation.federation import Federation
@@ -170,6 +172,26 @@ class PAGE(PlusPhases):
                 for slot, row in zip(self.forgetting, similarity.tolist(), strict=True)
             },
         }
+
+    @override
+    def check_backbone(self, backbone: Backbone, request: UnlearningRequest) -> None:
+        is_meta = set(request.touched) != set(request.clients)
+        inner = backbone.num_layers > 1 or getattr(backbone, "variant", "") == "linear"
+        if is_meta and self.option("unlearn_epochs") and not inner:
+            message = "PAGE moves prototypes of a hidden layer: raise model.backbone.num_layers above 1"
+            raise ConfigurationError(message)
+        if self.option("graph") != "none":
+            self.check_probes(backbone)
+
+    def check_probes(self, backbone: Backbone) -> None:
+        """Refuse modules that know edge lists only: probes have a dense adjacency.
+
+        Raises:
+            ConfigurationError: the backbone is one of them.
+        """
+        if isinstance(backbone, PyGModule):
+            message = "PAGE's probes need a stacked model.backbone (GCN, GAT, GraphSAGE, SGC, GIN, MLP); or graph none"
+            raise ConfigurationError(message)
 
     @override
     def prepare(

@@ -155,6 +155,11 @@ class FederatedTraining(LightningModule):
         federation.owned = [slot for slot, rank in enumerate(owner) if rank == self.trainer.global_rank]
 
     @property
+    def backbone(self) -> Backbone:
+        """The architecture, without parameters."""
+        return self._unbuilt[0]
+
+    @property
     def models(self) -> Federation:
         """The federation, once built."""
         if self.federation is None:

@@ -181,6 +181,14 @@ BAD = {
     "rounds": ("rounds of FineTune is 0", ["--method", "FineTune", "--method.rounds", "0"]),
     "damping": ("damping of GIF is -1.0; it must be at least 0", ["--method", "GIF", "--method.damping", "-1"]),
     "alpha": ("alpha of D2DGN is 2.0; it must be in [0, 1]", ["--method", "D2DGN", "--method.alpha", "2"]),
+    "one layer": (
+        "raise model.backbone.num_layers",
+        ["--method", "PAGE", "--method.preset", "fixed", "--model.backbone.num_layers", "1"],
+    ),
+    "edge lists": (
+        "probes need a stacked model.backbone",
+        ["--config", "configs/backbone/gatv2.yaml", "--method", "PAGE", "--method.preset", "fixed"],
+    ),
     "history": ("switch on --history.every_n 2", ["--method", "FedEraser", "--request.kind", "client"]),
     "checkpoint": ("trained_ckpt_path nowhere.ckpt: no such file", ["--trained_ckpt_path", "nowhere.ckpt"]),
     "resume": ("resume_ckpt_path nowhere.ckpt: no such file", ["--resume_ckpt_path", "nowhere.ckpt"]),
