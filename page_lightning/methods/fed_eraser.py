@@ -63,6 +63,7 @@ class FedEraser(UnlearningMethod):
         self, federation: Federation, clients: ClientGraphs, retained: ClientGraphs, request: UnlearningRequest
     ) -> None:
         super().prepare(federation, clients, retained, request)
+        self._stage: tuple[list[int], LocalTraining] | None = None
         if request.is_empty:
             return
         kept = set(self._history.rounds()) if federation.history is not None else set()
@@ -133,9 +134,12 @@ class FedEraser(UnlearningMethod):
         """Steps of the clients from the server's model, ``[U, ...]``, by fresh optimizers and the round's own draws."""
         recipe = self.federation.recipe
         self.channel.send(Message.of_model("down", slots, server, lambda: server), number - 1)
-        stage = LocalTraining(
-            self.federation.server, self.retained.select(slots), recipe.optimizer, recipe.ridge, recipe.seed, number - 1
-        )
+        if self._stage is None or self._stage[0] != slots:
+            graphs = self.retained.select(slots)
+            stage = LocalTraining(self.federation.server, graphs, recipe.optimizer, recipe.ridge, recipe.seed)
+            self._stage = slots, stage
+        stage = self._stage[1]
+        stage.begin(number - 1, server, keep_optimizer_state=False)
         epochs = math.ceil(self.ratio * recipe.local_epochs)
         run_stage(stage, epochs)
         self.local_epochs += epochs * len(slots)
