@@ -20,7 +20,7 @@ from page_lightning.methods import GIF, InfluencedUnlearning, unlearn
 from page_lightning.methods.page import PAGE
 from page_lightning.modules.ensemble import train_ensemble
 
-SOURCE = {"class_sizes": [110, 100, 90], "num_edges": 900, "num_words": 60, "words_per_node": 8}
+SOURCE = {"class_sizes": [220, 200, 180], "num_edges": 1800, "num_words": 60, "words_per_node": 8}
 RECIPE = Recipe(optimizer=OptimizerOptions("SGD", 0.1, 0.0), ridge=0.1)
 
 
@@ -84,7 +84,7 @@ def test_a_client_lands_at_its_retrained_optimum(graphs, kind, solver):
             ours = flat({name: tensor[0] for name, tensor in found.client_state([slot]).items()})
             start = flat(before[slot])
             errors.setdefault(hessian, []).append(float((ours - after).norm() / (start - after).norm()))
-    assert max(errors["new"]) < (0.035 if kind == "node" else 0.03)
+    assert max(errors["new"]) < 0.03
     assert max(errors["old"]) < 0.5
     assert sum(errors["new"]) < sum(errors["old"])
 
