@@ -12,7 +12,20 @@ if TYPE_CHECKING:
     from page_lightning.backbones import GAT, GCN, GIN, MLP, SGC, Backbone, GraphSAGE, PyGModule
     from page_lightning.data import FederatedGraphDataModule, Partitioner
     from page_lightning.data.requests import RequestOptions, UnlearningRequest
-    from page_lightning.methods import PAGE, FineTune, GradientAscent, NoOp, Retrain, UnlearningMethod, unlearn
+    from page_lightning.methods import (
+        D2DGN,
+        FUSED,
+        GIF,
+        PAGE,
+        FedEraser,
+        FineTune,
+        GradientAscent,
+        InfluencedUnlearning,
+        NoOp,
+        Retrain,
+        UnlearningMethod,
+        unlearn,
+    )
     from page_lightning.modules import FederatedTraining, OptimizerOptions
     from page_lightning.report import Report
     from page_lightning.trainer import FederatedTrainer
@@ -23,7 +36,11 @@ _MODULES = {
     "data": ("FederatedGraphDataModule", "Partitioner"),
     "data.requests": ("RequestOptions", "UnlearningRequest"),
     "methods": (
+        "D2DGN",
+        "FUSED",
+        "GIF",
         "PAGE",
+        "FedEraser",
         "FineTune",
         "GradientAscent",
         "InfluencedUnlearning",
@@ -54,14 +71,18 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "D2DGN",
+    "FUSED",
     "GAT",
     "GCN",
+    "GIF",
     "GIN",
     "MLP",
     "PAGE",
     "SGC",
     "AuditOptions",
     "Backbone",
+    "FedEraser",
     "FederatedGraphDataModule",
     "FederatedTrainer",
     "FederatedTraining",

@@ -74,7 +74,10 @@ class PageCLI(LightningCLI):
 
     @override
     def before_instantiate_classes(self) -> None:
-        label_wandb_runs(self.config[self.config.subcommand], self.config.subcommand)
+        options = self.config[self.config.subcommand]
+        label_wandb_runs(options, self.config.subcommand)
+        if options.trainer.enable_progress_bar is False:  # the Trainer would refuse the bar that is there
+            options.progress_bar.enabled, options.trainer.enable_progress_bar = False, None
 
     @override
     def instantiate_classes(self) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import platform
 import sys
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -140,10 +139,7 @@ def judge(
         cost = Cost(None, None, original.trained_rounds, epochs * able, 0, 0)
         shown.append(Outcome("retrain", retrain, cost, class_config(Retrain())))
     shown += [outcome for outcome in outcomes if outcome.name != "no_op"]
-    taken: Counter[str] = Counter()
-    for outcome in shown:
-        taken[outcome.name] += 1
-        name = outcome.name if taken[outcome.name] == 1 else f"{outcome.name}_{taken[outcome.name]}"
+    for outcome, name in zip(shown, distinct_names(shown), strict=True):
         figures = judge_row.judge(outcome.federation)
         if figures.influence is None:
             same = figures.change < SAME_PARAMETERS
@@ -191,6 +187,30 @@ def judge(
         judged_by=queries.judged_by,
         retrain_band=judge_row.retrain_band(),
     )
+
+
+def distinct_names(outcomes: Sequence[Outcome]) -> list[str]:
+    """Row names; methods of one name are told apart by the options in which they differ, equal ones by a number."""
+    options = [dict(_flat(outcome.config["init_args"])) for outcome in outcomes]
+    names: list[str] = []
+    for outcome, own in zip(outcomes, options, strict=True):
+        alike = [other for o, other in zip(outcomes, options, strict=True) if o.name == outcome.name]
+        differ = [name for name, value in own.items() if any(other.get(name) != value for other in alike)]
+        shown = ", ".join(own[name] if isinstance(own[name], str) else f"{name}={own[name]}" for name in differ)
+        name = f"{outcome.name}({shown})" if shown else outcome.name
+        number = sum(taken == name or taken.startswith(f"{name} #") for taken in names)
+        names.append(f"{name} #{number + 1}" if number else name)
+    return names
+
+
+def _flat(options: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, Any]]:
+    """Options by name; those of an option that is an object itself after a dot."""
+    for name, value in options.items():
+        if isinstance(value, dict) and "class_path" in value:
+            yield within + name, value["class_path"].rpartition(".")[2]
+            yield from _flat(value.get("init_args", {}), f"{within}{name}.")
+        else:
+            yield within + name, value
 
 
 def environment(seed: int) -> dict[str, Any]:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: processes side by side must not fight for the cores
+
 
 @pytest.fixture(scope="session")
 def data_root() -> Path:

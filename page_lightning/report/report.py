@@ -231,7 +231,7 @@ class Report:
             box=box.SIMPLE_HEAD,
             padding=(0, 1, 0, 0),
         )
-        table.add_column("model", no_wrap=True)
+        table.add_column("model", overflow="fold")
         for title in ("retain", "forget", "KL", "mean z", "RIR", *(["recov."] if recovered else [])):
             table.add_column(title, justify="right", no_wrap=True)
         table.add_column("verdict", no_wrap=True)

@@ -48,7 +48,7 @@ def home(tmp_path_factory):
     folder = tmp_path_factory.mktemp("home")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        main(["fit", *TINY_JOB, *QUIET, "--checkpoint.dirpath", "fitted"])
+        main(["fit", *TINY_JOB, "--trainer.enable_progress_bar", "false", "--checkpoint.dirpath", "fitted"])
     return folder
 
 

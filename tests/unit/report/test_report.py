@@ -15,9 +15,11 @@ import page_lightning as pl
 from page_lightning.audit.ensemble import reference_ensemble, retrained_federation
 from page_lightning.audit.lineage import model_sha256
 from page_lightning.audit.queries import GLOBAL, Queries
+from page_lightning.configuration import class_config
 from page_lightning.data import FederatedGraphDataModule
 from page_lightning.data.apply_request import apply_request
 from page_lightning.report import RowJudge
+from page_lightning.unlearning import Outcome, distinct_names
 
 CORE = {
     "retained_accuracy", "forgotten_accuracy", "macro_f1", "auroc", "kl_forgotten", "kl_retained", "js_forgotten",
@@ -50,6 +52,17 @@ def run(folder, kind="node", audit=3, **options):
 def made(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     return run(folder, request.param), folder / "out"
+
+
+def test_rows_of_one_method_are_told_apart_by_their_options():
+    methods = [pl.GIF(), pl.GIF("server"), pl.InfluencedUnlearning(pl.GIF("local")), pl.InfluencedUnlearning(pl.GIF())]
+    methods += [pl.FedEraser(interval=1), pl.FedEraser(), pl.FedEraser(), pl.PAGE(), pl.PAGE("fixed"), pl.Retrain(2)]
+    outcomes = [Outcome(method.row_name, None, config=class_config(method)) for method in methods]
+    assert distinct_names(outcomes) == [
+        *("gif(average)", "gif(server)", "gif+influenced(local)", "gif+influenced(average)"),
+        *("fed_eraser(interval=1)", "fed_eraser(interval=2)", "fed_eraser(interval=2) #2"),
+        *("page_plus", "page_fixed", "retrain@2"),
+    ]
 
 
 def test_the_schema(made):
