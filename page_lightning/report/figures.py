@@ -91,15 +91,18 @@ def roc_figure(report: Report) -> Figure | None:
 
 
 def client_figure(report: Report) -> Figure:
-    """Test accuracy of each client, a group of bars per client."""
-    clients = len(report.rows[0].figures.client_accuracy)
-    figure = _figure(max(6.0, 0.35 * clients * len(report.rows) / 2 + 2), 3.4)
+    """Test accuracy of each client that stays, a group of bars per client; no-op's bars are the original's."""
+    rows = [row for row in report.rows if row.name != "no_op"]
+    accuracy = np.array([row.figures.client_accuracy for row in rows], dtype=float)
+    clients = np.flatnonzero(~np.isnan(accuracy).all(0))
+    figure = _figure(max(6.0, 0.35 * len(clients) * len(rows) / 2 + 2), 3.4)
     axis = figure.subplots()
-    width = 0.8 / len(report.rows)
-    for place, (row, colour) in enumerate(zip(report.rows, _CYCLE * len(report.rows), strict=False)):
-        centre = np.arange(clients) + (place - (len(report.rows) - 1) / 2) * width
-        axis.bar(centre, row.figures.client_accuracy, width, label=row.name, color=colour)
-    axis.set(xlabel="client", ylabel="test accuracy", xticks=range(clients), ylim=(0, 1.02))
+    width = 0.8 / len(rows)
+    for place, (row, colour) in enumerate(zip(rows, _CYCLE * len(rows), strict=False)):
+        centre = np.arange(len(clients)) + (place - (len(rows) - 1) / 2) * width
+        axis.bar(centre, accuracy[place, clients], width, label=row.name, color=colour)
+    axis.set(xlabel="client", ylabel="test accuracy", ylim=(0, 1.02))
+    axis.set_xticks(range(len(clients)), [str(client) for client in clients])
     axis.spines[["top", "right"]].set_visible(False)
     figure.legend(frameon=False, loc="outside right center")
     return figure
