@@ -19,7 +19,7 @@ from typing_extensions import override
 from page_lightning.backbones.base import Backbone
 from page_lightning.configuration import class_config
 from page_lightning.data.requests import RequestKind, UnlearningRequest
-from page_lightning.errors import CheckpointMismatchError, UnsupportedRequestError
+from page_lightning.errors import CheckpointMismatchError, ConfigurationError, UnsupportedRequestError
 from page_lightning.federation.aggregation import client_weights, weighted_mean
 from page_lightning.federation.federation import Federation
 from page_lightning.federation.graphs import ClientGraphs
@@ -85,6 +85,27 @@ class UnlearningMethod(LightningModule, ABC):
         self.local_epochs = 0
         self.phase_cpu_seconds: dict[str, float] = {}
         self._original: tuple[Federation, ...] = ()
+
+    def check_range(
+        self, *names: str, least: float | None = None, above: float | None = None, most: float | None = None
+    ) -> None:
+        """Refuse options outside their range; those that are none pass.
+
+        Raises:
+            ConfigurationError: names the option.
+        """
+        for name in names:
+            value = getattr(self, name)
+            if value is None or (
+                (least is None or value >= least)
+                and (above is None or value > above)
+                and (most is None or value <= most)
+            ):
+                continue
+            bounds = {"at least": least, "above": above, "at most": most}
+            wanted = " and ".join(f"{word} {bound:g}" for word, bound in bounds.items() if bound is not None)
+            message = f"{name} of {type(self).__name__} is {value}; it must be {wanted}"
+            raise ConfigurationError(message)
 
     @property
     def row_name(self) -> str:

@@ -11,7 +11,6 @@ from typing_extensions import override
 
 from page_lightning.data.apply_request import forgotten_mask
 from page_lightning.data.requests import RequestKind, UnlearningRequest
-from page_lightning.errors import ConfigurationError
 from page_lightning.federation.graphs import ClientGraphs
 from page_lightning.methods.base import Phase, UnlearningMethod
 from page_lightning.modules.stage import run_stage
@@ -45,13 +44,10 @@ class D2DGN(UnlearningMethod):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        if not 0 <= alpha <= 1:
-            message = f"alpha of D2DGN is {alpha}; it must be in [0, 1]"
-            raise ConfigurationError(message)
-        if epochs < 1:
-            message = f"epochs of D2DGN is {epochs}; it must be at least 1"
-            raise ConfigurationError(message)
         self.alpha, self.epochs, self.lr, self.student, self.seed = alpha, epochs, lr, student, seed
+        self.check_range("alpha", least=0, most=1)
+        self.check_range("epochs", least=1)
+        self.check_range("lr", above=0)
 
     @override
     def phases(self, request: UnlearningRequest) -> list[Phase]:

@@ -50,13 +50,9 @@ class FedEraser(UnlearningMethod):
         norm: Literal["model", "tensor"] = "model",
     ) -> None:
         super().__init__()
-        if interval < 1:
-            message = f"interval of FedEraser is {interval}; it must be at least 1"
-            raise ConfigurationError(message)
-        if ratio <= 0:
-            message = f"ratio of FedEraser is {ratio}; it must be positive (the variant accumulated trains nothing)"
-            raise ConfigurationError(message)
         self.variant, self.interval, self.ratio, self.norm = variant, interval, ratio, norm
+        self.check_range("interval", least=1)
+        self.check_range("ratio", above=0)
 
     @override
     def prepare(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing_extensions import override
 
 from page_lightning.data.requests import UnlearningRequest
-from page_lightning.errors import ConfigurationError
 from page_lightning.federation.federation import Federation
 from page_lightning.federation.graphs import ClientGraphs
 from page_lightning.methods.base import Phase
@@ -21,10 +20,8 @@ class FineTune(FederatedAveragingMethod):
 
     def __init__(self, rounds: int = 5) -> None:
         super().__init__()
-        if rounds < 1:
-            message = f"rounds of FineTune is {rounds}; it must be at least 1"
-            raise ConfigurationError(message)
         self.rounds = rounds
+        self.check_range("rounds", least=1)
 
     @override
     def prepare(

@@ -9,7 +9,6 @@ from torch import Tensor
 from typing_extensions import override
 
 from page_lightning.data.requests import RequestKind, UnlearningRequest
-from page_lightning.errors import ConfigurationError
 from page_lightning.federation.aggregation import client_weights, weighted_mean
 from page_lightning.federation.federation import Federation
 from page_lightning.federation.graphs import ClientGraphs
@@ -34,7 +33,7 @@ class FUSED(UnlearningMethod):
     Args:
         adapter: ``sparse``: a random part of the weights, the same for all clients (the paper); ``low_rank``:
             products of two factors (released code); their products are averaged, not the factors.
-        layers: critical layers, among the weight matrices.
+        layers: how many are critical, among the weight matrices; all where there are fewer.
         density: share of a critical layer's weights that a sparse adapter may change.
         rank: of a low-rank adapter.
         rounds: federated rounds.
@@ -57,15 +56,10 @@ class FUSED(UnlearningMethod):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        for name, value in (("layers", layers), ("rank", rank), ("rounds", rounds)):
-            if value < 1:
-                message = f"{name} of FUSED is {value}; it must be at least 1"
-                raise ConfigurationError(message)
-        if not 0 < density <= 1:
-            message = f"density of FUSED is {density}; it must be in (0, 1]"
-            raise ConfigurationError(message)
         self.adapter, self.layers, self.density, self.rank, self.rounds = adapter, layers, density, rank, rounds
         self.reduction, self.identify, self.seed = reduction, identify, seed
+        self.check_range("layers", "rank", "rounds", least=1)
+        self.check_range("density", above=0, most=1)
 
     @override
     def needs_for(self, request: UnlearningRequest) -> frozenset[Need]:

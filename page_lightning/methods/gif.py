@@ -12,7 +12,6 @@ from typing_extensions import override
 from page_lightning.curvature import ClientLoss, Solution, conjugate_gradient, largest_eigenvalue, lissa
 from page_lightning.data.affected_nodes import affected_nodes
 from page_lightning.data.requests import RequestKind, UnlearningRequest
-from page_lightning.errors import ConfigurationError
 from page_lightning.federation.aggregation import client_weights
 from page_lightning.federation.federation import Federation
 from page_lightning.federation.graphs import ClientGraphs
@@ -56,15 +55,11 @@ class GIF(FederatedAveragingMethod):
         scale: float | None = None,
     ) -> None:
         super().__init__()
-        for name, value, least in (("rounds", rounds, 1), ("iterations", iterations, 1), ("damping", damping, 0)):
-            if value is not None and value < least:
-                message = f"{name} of GIF is {value}; it must be at least {least}"
-                raise ConfigurationError(message)
-        if scale is not None and scale <= 0:
-            message = f"scale of GIF is {scale}; it must be positive"
-            raise ConfigurationError(message)
         self.protocol, self.rounds, self.hessian, self.solver = protocol, rounds, hessian, solver
         self.iterations, self.damping, self.scale = iterations, damping, scale
+        self.check_range("rounds", "iterations", least=1)
+        self.check_range("damping", least=0)
+        self.check_range("scale", above=0)
 
     @override
     def prepare(

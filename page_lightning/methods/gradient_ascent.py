@@ -11,7 +11,6 @@ from typing_extensions import override
 from page_lightning.backbones.base import Backbone
 from page_lightning.data.apply_request import forgotten_nodes
 from page_lightning.data.requests import UnlearningRequest
-from page_lightning.errors import ConfigurationError
 from page_lightning.federation.aggregation import client_weights, weighted_mean
 from page_lightning.federation.graphs import ClientGraphs
 from page_lightning.methods.base import Need, Phase, UnlearningMethod
@@ -32,10 +31,9 @@ class GradientAscent(UnlearningMethod):
 
     def __init__(self, epochs: int = 10, lr: float = 1e-3) -> None:
         super().__init__()
-        if epochs < 1:
-            message = f"epochs of GradientAscent is {epochs}; it must be at least 1"
-            raise ConfigurationError(message)
         self.epochs, self.lr = epochs, lr
+        self.check_range("epochs", least=1)
+        self.check_range("lr", above=0)
 
     @override
     def phases(self, request: UnlearningRequest) -> list[Phase]:

@@ -148,6 +148,12 @@ class PAGE(PlusPhases):
         self.schedule, self.rewind, self.rewind_to, self.rewind_share = schedule, rewind, rewind_to, rewind_share
         self.counterfactual_epochs = counterfactual_epochs
         self.never_saw_epochs, self.never_saw_lr = never_saw_epochs, never_saw_lr
+        self.check_range("unlearn_epochs", "graph_steps", "flips", "distill_epochs", least=0)
+        self.check_range("counterfactual_epochs", "never_saw_epochs", "penalty", "epsilon", "alpha", least=0)
+        self.check_range("graph_nodes", "max_rank", "rounds", "rewind_to", least=1)
+        self.check_range("unlearn_lr", "graph_lr", "distill_lr", "never_saw_lr", above=0)
+        self.check_range("rewind_share", least=0, most=1)
+        self.check_range("energy", above=0, most=1)
 
     def option(self, name: str) -> Any:  # noqa: ANN401
         """An option as given, or as the preset sets it."""

@@ -7,7 +7,6 @@ from typing import ClassVar
 from typing_extensions import override
 
 from page_lightning.data.requests import UnlearningRequest
-from page_lightning.errors import ConfigurationError
 from page_lightning.federation.federation import Federation
 from page_lightning.methods.base import Need, Phase
 from page_lightning.methods.federated import FederatedAveragingMethod
@@ -27,10 +26,8 @@ class Retrain(FederatedAveragingMethod):
 
     def __init__(self, rounds: int | None = None) -> None:
         super().__init__()
-        if rounds is not None and rounds < 1:
-            message = f"rounds of Retrain is {rounds}; it must be at least 1"
-            raise ConfigurationError(message)
         self.rounds = rounds
+        self.check_range("rounds", least=1)
 
     @property
     @override

@@ -180,7 +180,10 @@ BAD = {
     "unknown method": ("method: there is no class 'Nope'", ["--method", "Nope"]),
     "rounds": ("rounds of FineTune is 0", ["--method", "FineTune", "--method.rounds", "0"]),
     "damping": ("damping of GIF is -1.0; it must be at least 0", ["--method", "GIF", "--method.damping", "-1"]),
-    "alpha": ("alpha of D2DGN is 2.0; it must be in [0, 1]", ["--method", "D2DGN", "--method.alpha", "2"]),
+    "alpha": (
+        "alpha of D2DGN is 2.0; it must be at least 0 and at most 1",
+        ["--method", "D2DGN", "--method.alpha", "2"],
+    ),
     "one layer": (
         "raise model.backbone.num_layers",
         ["--method", "PAGE", "--method.preset", "fixed", "--model.backbone.num_layers", "1"],

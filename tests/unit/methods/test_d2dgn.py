@@ -129,7 +129,7 @@ def test_influenced_clients_may_follow(trained):
     assert moved[1:].sum() > 0
 
 
-@pytest.mark.parametrize("options", [{"alpha": 1.5}, {"epochs": 0}])
+@pytest.mark.parametrize("options", [{"alpha": 1.5}, {"epochs": 0}, {"lr": -1.0}, {"lr": float("nan")}])
 def test_bad_options(options):
     with pytest.raises(ConfigurationError, match=next(iter(options))):
         D2DGN(**options)
