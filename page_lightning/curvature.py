@@ -44,7 +44,8 @@ class ClientLoss:
         self.backbone = backbone
         self.names = [name for name, _ in backbone.named_parameters()]
         self.parameters = [models[name].detach().double().requires_grad_() for name in self.names]
-        self.buffers = {name: models[name] for name, _ in backbone.named_buffers()}
+        buffers = {name: models[name] for name, _ in backbone.named_buffers() if name in models}
+        self.buffers = {name: b.double() if b.is_floating_point() else b for name, b in buffers.items()}
         self.flow = graphs.flow_at(nodes, backbone.num_hops, torch.float64)
         self.labels = graphs.y[self.flow.target_index]
         client = graphs.client[self.flow.target_index]
@@ -69,7 +70,8 @@ class ClientLoss:
     def _gradients(self) -> tuple[Tensor, ...]:
         if self._gradient is None:
             with torch.enable_grad():
-                self._gradient = torch.autograd.grad(self.value(), self.parameters, create_graph=True)
+                value = self.value()
+                self._gradient = torch.autograd.grad(value, self.parameters, create_graph=True, materialize_grads=True)
         return self._gradient
 
     def gradient(self) -> Tensor:

@@ -88,7 +88,7 @@ class D2DGN(UnlearningMethod):
     @torch.no_grad()
     def _destroyed(self, asked: ClientGraphs, forgotten: Tensor) -> Tensor:
         """The destroyer's probabilities of the forgotten nodes ``[n, C]``."""
-        destroyer = self.federation.random(self.seed).server_state()
+        destroyer = self.federation.random(self.seed).averaged_state()
         flow = asked.flow_at(forgotten, self.federation.server.num_hops, self.federation.dtype)
         answers: Tensor = functional_call(self.federation.server, destroyer, (flow,))[1].softmax(1)
         return answers

@@ -4,7 +4,7 @@ import pytest
 import torch
 from tiny import TINY, history_of
 
-from page_lightning.backbones import GAT, GCN, GIN, SGC, GraphSAGE
+from page_lightning.backbones import GAT, GCN, GIN, MLP, SGC, GraphSAGE, PyGModule
 from page_lightning.data import FederatedGraphDataModule
 from page_lightning.data.apply_request import apply_request, forgotten_mask
 from page_lightning.data.poison import LabelShift
@@ -15,10 +15,23 @@ from page_lightning.federation.recipe import Recipe
 from page_lightning.methods import D2DGN, FUSED, GIF, FedEraser, Retrain, unlearn
 from page_lightning.modules.ensemble import train_ensemble
 
+BACKBONES = [
+    *(GCN(8), GAT(8), GraphSAGE(8), SGC(), GIN(8), MLP(8)),
+    PyGModule("GraphSAGE", {"norm": "batch_norm"}, hidden_channels=8),
+]
+METHODS = {
+    "GIF": GIF(iterations=5),
+    "GIF-server": GIF("server", iterations=5),
+    "D2DGN": D2DGN(epochs=2),
+    "D2DGN-random": D2DGN(epochs=2, student="random"),
+    "FedEraser": FedEraser(),
+    "FUSED": FUSED(rounds=1),
+    "FUSED-low-rank": FUSED("low_rank", rounds=1),
+}
 
-@pytest.mark.parametrize("backbone", [GCN(8), GAT(8), GraphSAGE(8), SGC(), GIN(8)], ids=lambda b: type(b).__name__)
-@pytest.mark.parametrize("method", [GIF(iterations=5), D2DGN(epochs=2), FedEraser(), FUSED(rounds=1)],
-                         ids=lambda m: type(m).__name__)  # fmt: skip
+
+@pytest.mark.parametrize("backbone", BACKBONES, ids=lambda b: type(b).__name__)
+@pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 def test_every_backbone(tmp_path, backbone, method):
     data = FederatedGraphDataModule(num_clients=3, ratios=(0.4, 0.3, 0.3), source_args=TINY)
     data.setup()
