@@ -37,6 +37,7 @@ def condense(message: str) -> str:
     text = re.sub(r"<class '([^']+)'>", r"\1", text)
     text = re.sub(r"Expected an? typing\.Literal(\[[^\]]*\])", r"expected one of \1", text)
     text = re.sub(r"Expected an? dot import path string: (\S+)", r"there is no class '\1'", text)
+    text = re.sub(r"Expected an instantiatable class, but \S+ is abstract", "name its class before its options", text)
     text = re.sub(r"Expected an? ", "expected ", text)
     given = re.search(r"(?:Given value|Got value): (.*)", text, re.DOTALL)
     reasons = re.split(r"^\s*- ", re.split(r"Given value type:", text)[0], flags=re.MULTILINE)[1:]

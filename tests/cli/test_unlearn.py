@@ -184,6 +184,7 @@ BAD = {
         "alpha of D2DGN is 2.0; it must be at least 0 and at most 1",
         ["--method", "D2DGN", "--method.alpha", "2"],
     ),
+    "an option alone": ("method: name its class before its options", ["--method.preset", "fixed"]),
     "one layer": (
         "raise model.backbone.num_layers",
         ["--method", "PAGE", "--method.preset", "fixed", "--model.backbone.num_layers", "1"],
