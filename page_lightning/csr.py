@@ -10,17 +10,17 @@ from scipy import sparse
 from torch import Tensor
 
 
-def csr_from_scipy(matrix: sparse.csr_matrix) -> Tensor:
-    """A SciPy CSR matrix as a ``torch.sparse_csr`` tensor, without PyTorch's warnings about that layout."""
+def csr_tensor(row_pointer: Tensor, column: Tensor, value: Tensor, size: tuple[int, int]) -> Tensor:
+    """A ``torch.sparse_csr`` tensor, without PyTorch's warnings about that layout."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
-        return torch.sparse_csr_tensor(
-            torch.from_numpy(matrix.indptr.astype(np.int64)),
-            torch.from_numpy(matrix.indices.astype(np.int64)),
-            torch.from_numpy(matrix.data),
-            size=matrix.shape,
-            check_invariants=False,
-        )
+        return torch.sparse_csr_tensor(row_pointer, column, value, size=size, check_invariants=False)
+
+
+def csr_from_scipy(matrix: sparse.csr_matrix) -> Tensor:
+    """A SciPy CSR matrix as a ``torch.sparse_csr`` tensor."""
+    row_pointer, column = (torch.from_numpy(part.astype(np.int64)) for part in (matrix.indptr, matrix.indices))
+    return csr_tensor(row_pointer, column, torch.from_numpy(matrix.data), matrix.shape)
 
 
 def csr_to_scipy(x: Tensor) -> sparse.csr_matrix:
